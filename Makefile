@@ -1,0 +1,75 @@
+# From a bare clone with Python 3.11 (or newer) and make:
+#
+#   make demo    score the demo store, print the table, write the results to build/demo
+#   make test    the tests (a few minutes); make slow runs the long ones
+#
+# Other Python: make PYTHON=/path/to/python3.12 demo.  Other environment: make VENV=/path demo.
+
+VENV   ?= .venv
+PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do \
+	if "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	echo "$$p"; break; fi; done)
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: help demo test slow lint types format bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST)); \
+	echo "Targets: demo test slow lint types format bench clean"
+
+demo: $(VENV)/.has-runtime
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/.has-dev
+	$(BIN)/python -m pytest -q $(ARGS)
+
+slow: $(VENV)/.has-dev
+	$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+lint: $(VENV)/.has-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.has-dev
+	$(BIN)/mypy
+
+format: $(VENV)/.has-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.has-bench
+	$(BIN)/python -m benchmarks $(ARGS)
+
+# Build products only. `rm -r .venv` takes the environment away too.
+clean:
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find croma_dask tests examples benchmarks stores -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp a set of dependencies: nothing is installed again until pyproject.toml changes.
+$(VENV)/.created:
+	@test -n "$(PYTHON)" || { \
+	echo "croma-dask needs Python 3.11 or newer, and found none among python3.11, python3," >&2; \
+	echo "python3.12, python3.13. Install one, or say where it is: make PYTHON=/path/to/python" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	echo "croma-dask needs Python 3.11 or newer; $(PYTHON) is older or does not run." >&2; exit 1; }
+	@echo "creating $(VENV) with $$("$(PYTHON)" --version)"
+	@"$(PYTHON)" -m venv "$(VENV)" || { \
+	echo "could not create $(VENV): on Debian and Ubuntu, install the package python3-venv" >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.has-runtime: pyproject.toml | $(VENV)/.created
+	@echo "installing croma-dask into $(VENV) (about a minute, once)"
+	@$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.has-dev: pyproject.toml | $(VENV)/.created
+	@echo "installing croma-dask with its test and development tools into $(VENV) (once)"
+	@$(PIP) install --editable '.[dev]'
+	@touch $@ $(VENV)/.has-runtime
+
+$(VENV)/.has-bench: pyproject.toml | $(VENV)/.created
+	@echo "installing croma-dask with the libraries it is measured against into $(VENV) (once)"
+	@$(PIP) install --editable '.[bench]'
+	@touch $@ $(VENV)/.has-runtime

@@ -1,0 +1,121 @@
+"""Robustness metrics of embeddings, on cohorts larger than memory.
+
+The names below are the whole public interface. They are looked up when first used, so that
+``import croma_dask`` stays fast; what it does at once is to register the xarray accessor ``.croma``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from croma_dask.cohort import ingest, open_cohort, write_cohort
+    from croma_dask.cohort.align import expand_features_to_manifest
+    from croma_dask.errors import (
+        ChunkError,
+        CromaDaskError,
+        InputWarning,
+        MemoryLimitError,
+        SchemaError,
+        StoreError,
+        SupportError,
+        SupportWarning,
+    )
+    from croma_dask.options import set_options
+    from croma_dask.plan import Plan, plan
+    from croma_dask.robustness import (
+        RI,
+        CRoMa,
+        CrossConfounderRobustnessMargin,
+        MaRI,
+        MarginAwareRobustnessIndex,
+        RobustnessIndex,
+    )
+    from croma_dask.score import score
+
+__version__ = "0.1.0"
+
+# Where each public name lives.
+_HOME = {
+    "RI": "robustness",
+    "MaRI": "robustness",
+    "CRoMa": "robustness",
+    "RobustnessIndex": "robustness",
+    "MarginAwareRobustnessIndex": "robustness",
+    "CrossConfounderRobustnessMargin": "robustness",
+    "open_cohort": "cohort",
+    "write_cohort": "cohort",
+    "ingest": "cohort",
+    "expand_features_to_manifest": "cohort.align",
+    "score": "score",
+    "plan": "plan",
+    "Plan": "plan",
+    "set_options": "options",
+    "CromaDaskError": "errors",
+    "SchemaError": "errors",
+    "StoreError": "errors",
+    "ChunkError": "errors",
+    "MemoryLimitError": "errors",
+    "SupportError": "errors",
+    "InputWarning": "errors",
+    "SupportWarning": "errors",
+}
+
+__all__ = [
+    "RI",
+    "CRoMa",
+    "ChunkError",
+    "CromaDaskError",
+    "CrossConfounderRobustnessMargin",
+    "InputWarning",
+    "MaRI",
+    "MarginAwareRobustnessIndex",
+    "MemoryLimitError",
+    "Plan",
+    "RobustnessIndex",
+    "SchemaError",
+    "StoreError",
+    "SupportError",
+    "SupportWarning",
+    "__version__",
+    "expand_features_to_manifest",
+    "ingest",
+    "open_cohort",
+    "plan",
+    "score",
+    "set_options",
+    "write_cohort",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import the module of a public name when the name is first used."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List public names, imported or not."""
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """This package, in which ``score`` and ``plan`` always are the functions.
+
+    Python binds a submodule to its package when it is imported, from wherever that happens. Two
+    submodules are named as the function that they hold, and the public name is the function's.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if isinstance(value, ModuleType) and name in _HOME:
+            return
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
