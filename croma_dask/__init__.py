@@ -1,7 +1,7 @@
 """Robustness metrics of embeddings, on cohorts larger than memory.
 
 The names below are the whole public interface. They are looked up when first used, so that
-``import croma_dask`` stays fast; what it does at once is to register the xarray accessor ``.croma``.
+``import croma_dask`` stays fast; at once it only registers the xarray accessor ``.croma``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
         RI,
         CRoMa,
         CrossConfounderRobustnessMargin,
-        MaRI,
         MarginAwareRobustnessIndex,
+        MaRI,
         RobustnessIndex,
     )
     from croma_dask.score import score
@@ -106,7 +106,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """This package, in which ``score`` and ``plan`` always are the functions.
+    """The package itself, in which ``score`` and ``plan`` always are the functions.
 
     Python binds a submodule to its package when it is imported, from wherever that happens. Two
     submodules are named as the function that they hold, and the public name is the function's.
