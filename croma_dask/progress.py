@@ -1,0 +1,146 @@
+"""Progress of a long step: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+__all__ = ["Progress"]
+
+FIRST_LINE_SECONDS = 5.0
+LINE_SECONDS = 30.0
+
+
+class Progress:
+    """Show how far a step has come, on standard error.
+
+    Parameters
+    ----------
+    label
+        What is being done, for example ``"ingest"``.
+    total
+        Number of units that the step consists of.
+    unit
+        What is counted, in the plural.
+    quiet
+        Show nothing at all.
+    stream
+        Where to write; standard error by default.
+
+    Notes
+    -----
+    On a terminal a bar is drawn by `rich`, which is imported only then. Elsewhere (a log file, a
+    workflow manager) a line is written after five seconds and then every half minute, and one at
+    the end of a step that took longer than that.
+
+    Examples
+    --------
+    >>> with Progress("ingest", 10, quiet=True) as progress:
+    ...     progress.advance(10)
+    >>> progress.done
+    10
+    """
+
+    def __init__(
+        self,
+        label: str,
+        total: int,
+        unit: str = "rows",
+        quiet: bool = False,
+        *,
+        stream: TextIO | None = None,
+    ) -> None:
+        self.label = label
+        self.total = total
+        self.unit = unit
+        self.quiet = quiet
+        self.done = 0
+        self._stream = stream
+        self._bar: RichProgress | None = None
+        self._task: TaskID | None = None
+        self._skipped = 0
+        self._started = self._next_line = 0.0
+        self._wrote_line = False
+
+    def __enter__(self) -> Progress:
+        """Start the clock, and the bar where there is a terminal."""
+        self._started = time.monotonic()
+        self._next_line = self._started + FIRST_LINE_SECONDS
+        if self._stream is None:
+            self._stream = sys.stderr
+        if not self.quiet and self._stream.isatty():
+            self._start_bar(self._stream)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Take the bar down, or write the last line."""
+        if self._bar is not None:
+            self._bar.stop()
+        elif self._wrote_line and not self.quiet and exc_type is None:
+            self._write_line(last=True)
+
+    def advance(self, n: int) -> None:
+        """Count `n` more units as done."""
+        self.done += n
+        if self.quiet:
+            return
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=self.done, rate=self._rate_text())
+        elif self._started and time.monotonic() >= self._next_line:
+            self._write_line()
+
+    def skip(self, n: int) -> None:
+        """Count `n` units as done before this run began: they do not count for the rate."""
+        self._skipped += n
+        self.advance(n)
+
+    def _rate(self) -> float:
+        elapsed = max(time.monotonic() - self._started, 1e-9)
+        return (self.done - self._skipped) / elapsed
+
+    def _rate_text(self) -> str:
+        return f"{self._rate():,.0f} {self.unit}/s"
+
+    def _write_line(self, last: bool = False) -> None:
+        self._wrote_line = True
+        self._next_line = time.monotonic() + LINE_SECONDS
+        text = f"{self.label}: {self.done:,} of {self.total:,} {self.unit}, {self._rate_text()}"
+        if last:
+            text += f", took {_clock(time.monotonic() - self._started)}"
+        elif self._rate() > 0:
+            text += f", {_clock((self.total - self.done) / self._rate())} left"
+        print(text, file=self._stream, flush=True)
+
+    def _start_bar(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        self._bar = RichProgress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[rate]}", markup=False),
+            TimeRemainingColumn(),
+            console=Console(file=stream),
+        )
+        self._task = self._bar.add_task(self.label, total=self.total, rate="")
+        self._bar.start()
+
+
+def _clock(seconds: float) -> str:
+    """Write a duration as ``m:ss`` or ``h:mm:ss``."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
