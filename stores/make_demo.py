@@ -19,7 +19,6 @@ digits_normalised.zarr
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -106,9 +105,7 @@ def main(folder: Path) -> None:
     embeddings, manifest = build()
     for name, embedding in embeddings.items():
         path = folder / f"{name}.zarr"
-        if path.exists():
-            shutil.rmtree(path)
-        cd.write_cohort(str(path), embedding, manifest)
+        cd.write_cohort(str(path), embedding, manifest, overwrite=True)
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
         print(f"{path}: {embedding.shape[0]} x {embedding.shape[1]}, {size / 1024:.0f} KiB")
 
