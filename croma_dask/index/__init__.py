@@ -1,0 +1,1 @@
+"""The neighbour search: exact, streamed, masked. Everything above reads its lists."""

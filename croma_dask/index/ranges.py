@@ -1,0 +1,123 @@
+"""A range of rows as a task holds it: exact rows, screening rows, codes, sorted by cell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from croma_dask.index.source import Codes, RowSource
+from croma_dask.kernels import screen
+from croma_dask.kernels.typing import F32, F64, I32, Floats
+
+__all__ = ["Range", "load_range", "read_native"]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Rows lo..hi of a scope, ordered by (label, confounder, row).
+
+    Attributes
+    ----------
+    x, norm
+        (n, D) exact rows, float32 or float64, and their `<x, x>`.
+    centred, half, length
+        (n, D) float32 centred unit vectors, their half-norm terms, and their lengths.
+    position
+        (n,) position in the scope of each row held here.
+    place
+        (n,) inverse: where row `lo + i` of the scope is held here.
+    run_end
+        (n,) end of the run of equal (label, confounder) that a row lies in.
+    """
+
+    lo: int
+    hi: int
+    x: Floats
+    norm: F64
+    centred: F32
+    half: F32
+    length: F64
+    label: I32
+    confounder: I32
+    group: I32
+    position: I32
+    place: I32
+    run_end: I32
+
+    def __len__(self) -> int:
+        return self.hi - self.lo
+
+    @property
+    def longest(self) -> float:
+        """Largest length of a centred row."""
+        return float(self.length.max(initial=0.0))
+
+    @property
+    def largest_half(self) -> float:
+        """Largest half-norm term."""
+        return float(self.half.max(initial=0.0))
+
+
+def read_native(source: RowSource, lo: int, hi: int, order: Any = None) -> Floats:
+    """Rows lo..hi as native floats, chunk by chunk, each put where `order` wants it."""
+    dtype = np.dtype(source.dtype)
+    small = dtype.newbyteorder("=") in (np.dtype(np.float16), np.dtype(np.float32))
+    out: Floats = np.empty((hi - lo, source.n_features), np.float32 if small else np.float64)
+    at = lo
+    while at < hi:
+        stop = min(hi, (at // source.step + 1) * source.step)
+        block = screen.native(source.read(at, stop))
+        if order is None:
+            out[at - lo : stop - lo] = block
+        else:
+            out[order[at - lo : stop - lo]] = block
+        at = stop
+    return out
+
+
+def load_range(source: RowSource, codes: Codes, lo: int, hi: int, mean: F64) -> Range:
+    """Read rows lo..hi of a scope.
+
+    Parameters
+    ----------
+    source
+        Rows of the scope.
+    codes
+        Codes of the rows lo..hi (not of the whole scope).
+    lo, hi
+        Range of positions in the scope.
+    mean
+        (D,) mean of the scope's unit vectors.
+    """
+    from croma_dask.kernels.dots import squared_norms
+
+    n = hi - lo
+    order = np.lexsort((np.arange(n), codes.confounder, codes.label))
+    place = np.empty(n, np.int32)
+    place[order] = np.arange(n, dtype=np.int32)
+    x = read_native(source, lo, hi, place)
+    norm = np.empty(n)
+    squared_norms(x, norm)
+    centred = np.empty(x.shape, np.float32)
+    half, length = screen.centre(x, norm, mean, centred)
+    label, confounder = codes.label[order], codes.confounder[order]
+    change = np.flatnonzero((np.diff(label) != 0) | (np.diff(confounder) != 0)) + 1
+    ends = np.append(change, n)
+    run_end = ends[np.searchsorted(ends, np.arange(n), side="right")].astype(np.int32)
+    return Range(
+        lo=lo,
+        hi=hi,
+        x=x,
+        norm=norm,
+        centred=centred,
+        half=half.astype(np.float32),
+        length=length,
+        label=label,
+        confounder=confounder,
+        group=codes.group[order],
+        position=(lo + order).astype(np.int32),
+        place=place,
+        run_end=run_end,
+    )

@@ -1,0 +1,101 @@
+"""The search of a small scope in plain numpy: done before a compiler would have started."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from croma_dask.index.finish import Delivered
+from croma_dask.index.ranges import read_native
+from croma_dask.index.source import Codes, RowSource
+from croma_dask.index.spec import ListSpec
+from croma_dask.kernels import dots_numpy, screen
+from croma_dask.kernels.constants import U64
+from croma_dask.kernels.order import nearest_first
+from croma_dask.kernels.typing import Bool, F64, Floats, I32
+
+__all__ = ["search_small"]
+
+_BLOCK_BYTES = 16 << 20
+"""Size of a block of queries' distances."""
+
+
+def search_small(source: RowSource, codes: Codes, spec: ListSpec) -> tuple[Delivered, int]:
+    """Exact lists of all rows of a scope, block of queries by block of queries.
+
+    The same distances, ties and lists as the compiled search, bit for bit; the screening is in
+    float64, where the error band is so narrow that only true ties fall into it.
+
+    Returns
+    -------
+    delivered, failing
+        (n, delivered) lists in the order of the scope, and how many rows needed a second look.
+    """
+    n = source.n_rows
+    spec = spec.clipped(n)
+    x = read_native(source, 0, n)
+    norm = dots_numpy.squared_norms(x)
+    mean = screen.unit_sum(x, norm) / max(n, 1)
+    centred = np.empty(x.shape)
+    half, length = screen.centre(x, norm, mean, centred)
+    error = screen.error_bound(
+        x.shape[1], length, half, float(length.max(initial=0.0)), float(half.max(initial=0.0)), U64
+    )
+    index, distance, failing = [], [], np.zeros(n, bool)
+    step = max(1, _BLOCK_BYTES // (8 * max(n, 1)))
+    for lo in range(0, n, step):
+        hi = min(n, lo + step)
+        screened = half[lo:hi, None] + half[None, :] - centred[lo:hi] @ centred.T
+        eligible = codes.group[lo:hi, None] != codes.group[None, :]
+        same_label = codes.label[lo:hi, None] == codes.label[None, :]
+        same_confounder = codes.confounder[lo:hi, None] == codes.confounder[None, :]
+        masks = (
+            eligible,
+            eligible & same_label & ~same_confounder,
+            eligible & ~same_label & same_confounder,
+        )
+        parts = []
+        for q, mask in enumerate(masks):
+            wanted = int(spec.deliver[q])
+            if wanted:
+                part = _nearest(
+                    x, norm, lo, screened, mask, error[lo:hi], wanted, int(spec.length[q])
+                )
+                failing[lo:hi] |= part[2]
+                parts.append(part)
+        index.append(np.concatenate([p[0] for p in parts], axis=1))
+        distance.append(np.concatenate([p[1] for p in parts], axis=1))
+    return Delivered(np.concatenate(index), np.concatenate(distance)), int(failing.sum())
+
+
+def _nearest(
+    x: Floats, norm: F64, lo: int, screened: F64, mask: Bool, error: F64, wanted: int, length: int
+) -> tuple[I32, F64, Bool]:
+    """Nearest `wanted` of the masked candidates of a block of queries, and who had to be redone."""
+    rows, n = screened.shape
+    masked = np.where(mask, screened, np.inf)
+    length = min(length, n)
+    if length < n:
+        part = np.argpartition(masked, length - 1, axis=1)[:, :length].astype(np.int32)
+        dropped_from = np.take_along_axis(masked, part, axis=1).max(axis=1)
+    else:
+        part = np.broadcast_to(np.arange(n, dtype=np.int32), (rows, n)).copy()
+        dropped_from = np.full(rows, np.inf)
+    used = np.take_along_axis(mask, part, axis=1)
+    distance = np.full(part.shape, np.inf)
+    query, column = np.nonzero(used)
+    distance[query, column] = _exact(x, norm, lo + query, part[query, column])
+    index, exact = nearest_first(np.where(used, part, -1).astype(np.int32), distance, wanted)
+    last = exact[:, wanted - 1]
+    with np.errstate(invalid="ignore"):
+        failing = np.isfinite(dropped_from) & ~(last < dropped_from - error)
+    for r in np.flatnonzero(failing):
+        band = np.flatnonzero(masked[r] <= last[r] + error[r]).astype(np.int32)
+        d = _exact(x, norm, np.full(band.size, lo + r), band)
+        index[r : r + 1], exact[r : r + 1] = nearest_first(band[None], d[None], wanted)
+    return index, exact, failing
+
+
+def _exact(x: Floats, norm: F64, query: np.ndarray, candidate: I32) -> F64:  # type: ignore[type-arg]
+    out = np.empty(query.shape[0])
+    dots_numpy.pair_distances(x, norm, x, norm, query.astype(np.int32), candidate, out)
+    return out

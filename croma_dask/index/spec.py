@@ -1,0 +1,80 @@
+"""What a search has to deliver, and the layout of the lists that follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from croma_dask.kernels.constants import N_LISTS
+from croma_dask.kernels.typing import I32
+
+__all__ = ["ListSpec"]
+
+
+def _screened(n: int) -> int:
+    """Candidates to screen for n wanted: enough more that rounding rarely decides the last one."""
+    return n + max(8, n // 8) if n else 0
+
+
+@dataclass(frozen=True)
+class ListSpec:
+    """Lengths of the three lists of every row.
+
+    Parameters
+    ----------
+    n_global
+        Nearest eligible rows of any type to deliver; 0 for none.
+    n_typed
+        Nearest SO and nearest OS rows to deliver, each; 0 for none.
+    """
+
+    n_global: int
+    n_typed: int
+
+    @cached_property
+    def deliver(self) -> I32:
+        """(3,) delivered length of the global, the SO and the OS list."""
+        return np.array([self.n_global, self.n_typed, self.n_typed], np.int32)
+
+    @cached_property
+    def length(self) -> I32:
+        """(3,) screened length of each list."""
+        return np.array([_screened(int(n)) for n in self.deliver], np.int32)
+
+    @cached_property
+    def start(self) -> I32:
+        """(3,) where each list starts in a row's buffer, which holds twice what is screened."""
+        return self._from_lengths(2 * self.length)
+
+    @cached_property
+    def base(self) -> I32:
+        """(3,) where each list starts among the screened entries of a row."""
+        return self._from_lengths(self.length)
+
+    @cached_property
+    def offset(self) -> I32:
+        """(3,) where each list starts among the delivered entries of a row."""
+        return self._from_lengths(self.deliver)
+
+    @cached_property
+    def screened(self) -> int:
+        """Screened entries of a row, over the three lists."""
+        return int(self.length.sum())
+
+    @cached_property
+    def delivered(self) -> int:
+        """Delivered entries of a row, over the three lists."""
+        return int(self.deliver.sum())
+
+    def clipped(self, n_rows: int) -> ListSpec:
+        """Lengths for a scope of n rows, which can never fill longer lists than n - 1."""
+        most = max(n_rows - 1, 0)
+        return ListSpec(min(self.n_global, most), min(self.n_typed, most))
+
+    @staticmethod
+    def _from_lengths(lengths: I32) -> I32:
+        out = np.zeros(N_LISTS, np.int32)
+        out[1:] = np.cumsum(lengths)[:-1]
+        return out

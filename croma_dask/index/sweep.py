@@ -1,0 +1,112 @@
+"""One pair of ranges: every pair of their rows met once, each offered to both sides."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from croma_dask.index.lists import Lists
+from croma_dask.index.ranges import Range
+from croma_dask.index.spec import ListSpec
+from croma_dask.kernels.typing import F32, F64
+
+__all__ = ["TILE_COLUMNS", "TILE_ROWS", "exact_distances", "sweep", "tile_buffer"]
+
+TILE_ROWS = 1024
+TILE_COLUMNS = 2048
+"""A tile of 8 MiB: large enough for BLAS's full rate, small enough to stay in a shared cache."""
+
+_PAIRS_AT_ONCE = 1 << 18
+"""Pairs whose exact distance is computed in one call: 4 MiB of positions and distances."""
+
+
+def tile_buffer() -> F32:
+    """Room for one tile of products."""
+    return np.empty(TILE_ROWS * TILE_COLUMNS, np.float32)
+
+
+def sweep(
+    range_i: Range,
+    range_j: Range,
+    lists_i: Lists,
+    lists_j: Lists,
+    spec: ListSpec,
+    buffer: F32,
+    *,
+    take_i: bool = True,
+    take_j: bool = True,
+) -> None:
+    """Screen all pairs of two ranges (of one, when both are the same object).
+
+    A side whose `take` is false has met this partner before (a run that was resumed).
+    """
+    from croma_dask.kernels.select import scan_tile
+
+    same = range_i is range_j
+    if take_i:
+        lists_i.meet(range_j)
+    if take_j and not same:
+        lists_j.meet(range_i)
+    for i0 in range(0, len(range_i), TILE_ROWS):
+        i1 = min(len(range_i), i0 + TILE_ROWS)
+        for j0 in range(0, len(range_j), TILE_COLUMNS):
+            j1 = min(len(range_j), j0 + TILE_COLUMNS)
+            if same and j1 <= i0 + 1:
+                continue
+            # A tile that crosses the diagonal is walked from there on: start it at the diagonal.
+            first = max(j0, i0) if same else j0
+            tile = buffer[: (i1 - i0) * (j1 - first)].reshape(i1 - i0, j1 - first)
+            np.matmul(range_i.centred[i0:i1], range_j.centred[first:j1].T, out=tile)
+            scan_tile(
+                tile, same, i0, first, spec.length, spec.start,
+                range_i.half, range_i.label, range_i.confounder, range_i.group, range_i.position,
+                range_j.half, range_j.label, range_j.confounder, range_j.group, range_j.position,
+                range_j.run_end,
+                take_i, lists_i.keys, lists_i.fill, lists_i.threshold, lists_i.limit,
+                take_j, lists_j.keys, lists_j.fill, lists_j.threshold, lists_j.limit,
+            )  # fmt: skip
+
+
+def exact_distances(
+    home: Range, lists: Lists, spec: ListSpec, partners: list[Range]
+) -> F64:
+    """Exact distances of all entries of settled lists, in the layout of the screened entries.
+
+    Entries that the lists do not know yet must lie in one of the partner ranges.
+
+    Returns
+    -------
+    distance
+        (n, screened) float64, NaN where there is no entry.
+    """
+    from croma_dask.kernels.dots import pair_distances
+    from croma_dask.kernels.rerank import collect_pairs, spread
+
+    n = len(home)
+    distance = np.full((n, spec.screened), np.nan)
+    where = np.full((n, spec.screened), -1, np.int32)
+    step = max(1, _PAIRS_AT_ONCE // max(spec.screened, 1))
+    room = min(n, step) * spec.screened
+    query, candidate = np.empty(room, np.int32), np.empty(room, np.int32)
+    found = np.empty(room)
+    for r0 in range(0, n, step):
+        r1 = min(n, r0 + step)
+        n_pairs = collect_pairs(
+            lists.keys, lists.fill, spec.start, spec.length, r0, r1,
+            lists.known_row, lists.known_distance, lists.known_count,
+            distance, where, query, candidate,
+        )  # fmt: skip
+        if n_pairs == 0:
+            continue
+        q, c, d = query[:n_pairs], candidate[:n_pairs], found[:n_pairs]
+        for partner in partners:
+            mine = slice(None)
+            if len(partners) > 1:
+                mine = np.flatnonzero((c >= partner.lo) & (c < partner.hi))
+            part = np.empty(d[mine].shape[0])
+            pair_distances(
+                home.x, home.norm, partner.x, partner.norm,
+                np.ascontiguousarray(q[mine]), partner.place[c[mine] - partner.lo], part,
+            )  # fmt: skip
+            d[mine] = part
+        spread(where, lists.fill, spec.length, r0, r1, d, distance)
+    return distance

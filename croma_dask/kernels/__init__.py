@@ -1,0 +1,1 @@
+"""Numba and numpy functions on plain arrays: no dask, no xarray, no files."""
