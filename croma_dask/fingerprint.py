@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["GRID_ROWS", "BlockHasher", "block_digest", "combine", "text_digest"]
+__all__ = ["BLOCK_ROWS", "BlockHasher", "block_digest", "combine", "text_digest"]
 
-GRID_ROWS = 4096
+BLOCK_ROWS = 4096
 """Rows of one block of the grid that fingerprints are computed on."""
 
 
@@ -85,35 +85,34 @@ def text_digest(*parts: str | bytes) -> str:
 
 
 class BlockHasher:
-    """Digest consecutive rows on the fixed grid, in whatever portions they arrive.
+    """Digest consecutive rows on the fixed grid, in whatever portions they arrive."""
 
-    Parameters
-    ----------
-    digests
-        Digests of the complete blocks that come before the first row that will be given.
-    """
-
-    def __init__(self, digests: Iterable[bytes] = ()) -> None:
-        self.digests: list[bytes] = list(digests)
+    def __init__(self) -> None:
+        self.digests: list[bytes] = []
         self._open = hashlib.sha256()
         self._open_rows = 0
 
     @property
     def rows(self) -> int:
-        """Number of rows seen, those of the digests given at the start included."""
-        return len(self.digests) * GRID_ROWS + self._open_rows
+        """Number of rows seen."""
+        return len(self.digests) * BLOCK_ROWS + self._open_rows
 
     def update(self, rows: NDArray[Any]) -> None:
         """Take the next rows, an array of shape (any number, n_features)."""
         data = _canonical(rows)
         start = 0
         while start < len(data):
-            stop = min(len(data), start + GRID_ROWS - self._open_rows)
+            stop = min(len(data), start + BLOCK_ROWS - self._open_rows)
             self._open.update(data[start:stop].reshape(-1).view(np.uint8).data)
             self._open_rows += stop - start
             start = stop
-            if self._open_rows == GRID_ROWS:
+            if self._open_rows == BLOCK_ROWS:
                 self._close_block()
+
+    def snapshot(self) -> list[str]:
+        """Return the digests so far in hexadecimal, that of an unfinished block last."""
+        digests = [digest.hex() for digest in self.digests]
+        return digests + ([self._open.copy().hexdigest()] if self._open_rows else [])
 
     def _close_block(self) -> None:
         self.digests.append(self._open.digest())

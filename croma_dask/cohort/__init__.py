@@ -9,10 +9,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from croma_dask.cohort.ingestion import ingest
+    from croma_dask.cohort.ingestion import ingest, write_cohort
     from croma_dask.cohort.open import open_cohort, store_of
     from croma_dask.cohort.store import StoredCohort
-    from croma_dask.cohort.writer import CohortWriter, write_cohort
+    from croma_dask.cohort.writer import CohortWriter
 
 __all__ = ["CohortWriter", "StoredCohort", "ingest", "open_cohort", "store_of", "write_cohort"]
 
@@ -22,7 +22,7 @@ _HOME = {
     "ingest": "ingestion",
     "open_cohort": "open",
     "store_of": "open",
-    "write_cohort": "writer",
+    "write_cohort": "ingestion",
 }
 
 

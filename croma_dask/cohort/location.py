@@ -1,0 +1,111 @@
+"""Where a store lies: one small value that holds a path or an fsspec URL, and can be sent about."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zarr.abc.store import Store
+
+__all__ = ["Location"]
+
+# What an interrupted atomic write of zarr may leave beside the keys of a store.
+_PARTIAL_SUFFIX = ".partial"
+
+
+@dataclass(frozen=True)
+class Location:
+    """A path or URL with the options that open it.
+
+    Attributes
+    ----------
+    url
+        Absolute path for local files (so that workers with another working directory find it),
+        otherwise the URL as given.
+    storage_options
+        Options of the fsspec file system; empty for local files.
+    """
+
+    url: str
+    storage_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        path: str | os.PathLike[str] | Location,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Location:
+        """Normalise what a user gave as the place of a store."""
+        if isinstance(path, Location):
+            return path
+        text = os.fspath(path)
+        if text.startswith("file://"):
+            from fsspec.core import strip_protocol
+
+            text = strip_protocol(text)
+        if "://" in text or "::" in text:
+            return cls(text.rstrip("/"), dict(storage_options or {}))
+        return cls(os.path.abspath(os.path.expanduser(text)))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the files can be opened by the operating system."""
+        return "://" not in self.url and "::" not in self.url
+
+    @property
+    def name(self) -> str:
+        """Last part of the path, as a person would name it."""
+        return self.url.rsplit("/", 1)[-1]
+
+    def filesystem(self) -> tuple[Any, str]:
+        """Return the fsspec file system and the path inside it."""
+        from fsspec.core import url_to_fs
+
+        fs, path = url_to_fs(self.url, **self.storage_options)
+        return fs, path
+
+    def zarr_store(self, *, read_only: bool) -> Store:
+        """Return a zarr store of this place; local files get the one that writes atomically."""
+        from zarr.storage import FsspecStore, LocalStore
+
+        if self.is_local:
+            return LocalStore(self.url, read_only=read_only)
+        return FsspecStore.from_url(
+            self.url, storage_options=dict(self.storage_options), read_only=read_only
+        )
+
+    def names(self) -> list[str]:
+        """Return the names of what lies directly here; empty where there is nothing."""
+        fs, path = self.filesystem()
+        fs.invalidate_cache()
+        try:
+            entries = fs.ls(path, detail=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        names = [str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in entries]
+        return [name for name in names if not name.endswith(_PARTIAL_SUFFIX)]
+
+    def is_file(self) -> bool:
+        """Whether this is a single file."""
+        fs, path = self.filesystem()
+        return bool(fs.isfile(path))
+
+    def read_bytes(self, name: str) -> bytes | None:
+        """Return the content of one file here, or None where there is no such file."""
+        fs, path = self.filesystem()
+        try:
+            content: bytes = fs.cat_file(f"{path}/{name}")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return content
+
+    def remove(self, first: str) -> None:
+        """Delete everything here, the file `first` before anything else."""
+        fs, path = self.filesystem()
+        if fs.exists(f"{path}/{first}"):
+            fs.rm_file(f"{path}/{first}")
+        if fs.exists(path):
+            fs.rm(path, recursive=True)

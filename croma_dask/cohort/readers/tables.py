@@ -1,0 +1,167 @@
+"""Manifests in files: CSV and TSV, parquet, the obs of an h5ad. Every cell is read as text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO
+
+import pandas as pd
+
+from croma_dask.cohort.text import as_frame, check_columns, frame_from_arrow
+from croma_dask.errors import SchemaError
+
+__all__ = ["read_manifest", "read_text_table"]
+
+_BOM = "\ufeff"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+
+
+def read_manifest(
+    manifest: Any, *, comment: str | None = None, storage_options: Mapping[str, Any] | None = None
+) -> pd.DataFrame:
+    """Read a manifest from a path, URL, data frame or mapping of columns.
+
+    Parameters
+    ----------
+    manifest
+        ``.csv``, ``.tsv`` or ``.txt`` (also compressed), ``.parquet`` or ``.h5ad`` (its obs), or
+        a table in memory.
+    comment
+        Lines before the header of a text file that start with this are skipped.
+    storage_options
+        Options of the fsspec file system.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a sample; column names are stripped and unique.
+
+    Raises
+    ------
+    SchemaError
+        The file cannot be read as a table; the message says what to change.
+    """
+    if not isinstance(manifest, str | os.PathLike):
+        return as_frame(manifest)
+    path = os.fspath(manifest)
+    stem = path.lower()
+    for suffix in _COMPRESSED:
+        stem = stem.removesuffix(suffix)
+    if stem.endswith((".parquet", ".pq")):
+        return as_frame(_read_parquet(path, storage_options))
+    if stem.endswith(".h5ad"):
+        from croma_dask.cohort.readers.h5ad import read_obs
+
+        return as_frame(read_obs(path))
+    if stem.endswith((".csv", ".tsv", ".txt", ".tab")):
+        import fsspec
+
+        with fsspec.open(path, "rb", compression="infer", **(storage_options or {})) as raw:
+            return read_text_table(raw, os.path.basename(path), comment=comment)
+    raise SchemaError(
+        f"manifest {os.path.basename(path)!r}: unknown kind of file; expected .csv, .tsv, .parquet "
+        "or .h5ad"
+    )
+
+
+def _read_parquet(path: str, storage_options: Mapping[str, Any] | None) -> pd.DataFrame:
+    import fsspec
+    import pyarrow.parquet as pq
+
+    with fsspec.open(path, "rb", **(storage_options or {})) as raw:
+        return frame_from_arrow(pq.read_table(raw))
+
+
+def read_text_table(raw: BinaryIO, name: str, *, comment: str | None = None) -> pd.DataFrame:
+    """Read delimited text in UTF-8, with or without byte order mark, any line ends.
+
+    Cells are text; only an empty cell is missing, so ``NA`` and ``None`` stay what they are.
+    """
+    head = raw.read(2)
+    if head in _UTF16:
+        raise SchemaError(f"{name} is UTF-16; save it as UTF-8 (in a spreadsheet: 'CSV UTF-8')")
+    raw.seek(0)
+    stream = io.TextIOWrapper(raw, encoding="utf-8", newline="")
+    try:
+        lines = _lines_from_header(stream.readline, name, comment)
+        first = next(lines)
+        delimiter = _delimiter(first, name)
+        header = next(csv.reader(_prepend(first, lines), delimiter=delimiter))
+        columns = [column.strip().strip(_BOM) for column in header]
+        columns = [column or f"unnamed_{i}" for i, column in enumerate(columns)]
+        check_columns(columns)
+        frame = _parse_body(stream, columns, delimiter)
+    except UnicodeDecodeError as err:
+        raise SchemaError(f"{name} is not UTF-8 ({err.reason} in byte {err.start})") from err
+    except (pd.errors.ParserError, pd.errors.ParserWarning, csv.Error) as err:
+        raise SchemaError(
+            f"{name} is not a table with {len(columns)} columns (lines counted below the header): "
+            f"{str(err).strip()}"
+        ) from err
+    finally:
+        stream.detach()  # the caller closes the file
+    return frame
+
+
+def _lines_from_header(
+    readline: Callable[[], str], name: str, comment: str | None
+) -> Iterator[str]:
+    """Yield the header and what follows, without comments and empty lines before it."""
+    line = readline().lstrip(_BOM)
+    skipped = 0
+    while line and (not line.strip() or (comment and line.startswith(comment))):
+        skipped += 1
+        line = readline()
+    if not line:
+        raise SchemaError(f"{name} has no header")
+    if line.startswith("#") and not comment:
+        count = 0
+        while line.startswith("#"):
+            count += 1
+            line = readline()
+        begins = "line starts" if count == 1 else f"{count} lines start"
+        raise SchemaError(
+            f"{name}: the first {begins} with '#'; if these are comments pass comment='#' "
+            "(--comment '#'), otherwise rename the column"
+        )
+    yield line
+    while line := readline():
+        yield line
+
+
+def _prepend(first: str, rest: Iterator[str]) -> Iterator[str]:
+    """Yield a line that was looked at before the ones that follow it."""
+    yield first
+    yield from rest
+
+
+def _delimiter(header: str, name: str) -> str:
+    """Choose the delimiter by the file's name, or by its header where that one has none."""
+    expected = "\t" if ".tsv" in name.lower() or ".tab" in name.lower() else ","
+    if expected in header:
+        return expected
+    return next((mark for mark in ("\t", ";", ",") if mark in header), expected)
+
+
+def _parse_body(stream: io.TextIOWrapper, columns: list[str], delimiter: str) -> pd.DataFrame:
+    with warnings.catch_warnings():
+        # pandas only warns when it drops the cells of rows that are too long
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            return pd.read_csv(
+                stream,
+                header=None,
+                names=columns,
+                index_col=False,
+                sep=delimiter,
+                dtype="string[pyarrow]",
+                keep_default_na=False,
+                na_values=[""],
+            )
+        except pd.errors.EmptyDataError:
+            return pd.DataFrame({column: pd.Series(dtype="string[pyarrow]") for column in columns})

@@ -1,0 +1,366 @@
+"""A finished cohort store, seen through a small handle that can be sent to any worker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from croma_dask.cohort import layout
+from croma_dask.cohort.location import Location
+from croma_dask.cohort.text import factorize_text
+from croma_dask.errors import StoreError, name_rows
+from croma_dask.fingerprint import BlockHasher
+
+if TYPE_CHECKING:
+    import zarr
+
+__all__ = ["StoredCohort"]
+
+
+class StoredCohort:
+    """A cohort store, opened when first used.
+
+    The handle carries the place only, so it pickles to a few hundred bytes; arrays are opened in
+    the process that reads. Reading is safe from many threads.
+
+    Parameters
+    ----------
+    url
+        Path or fsspec URL of a finished store.
+    storage_options
+        Options of the fsspec file system.
+
+    Raises
+    ------
+    StoreError
+        On first use: there is no store, or it is unfinished, foreign or of another version.
+
+    Notes
+    -----
+    Memory: nothing of size rows x features is held. :meth:`read_tiles` needs its result, and one
+    chunk more where the store is remote or compressed.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str] | Location,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.location = Location.of(url, storage_options)
+        self._root: zarr.Group | None = None
+        self._embedding: zarr.Array[Any] | None = None
+        self._refs: dict[str, layout.ColumnRef] = {}
+        self._tiles: zarr.Array[Any] | None = None
+        self._direct = False
+        self._levels: dict[str, list[str]] = {}
+
+    def __repr__(self) -> str:
+        """Name the place."""
+        return f"StoredCohort({self.url!r})"
+
+    def __getstate__(self) -> Location:
+        """Keep the place only."""
+        return self.location
+
+    def __setstate__(self, state: Location) -> None:
+        """Start over from the place."""
+        self.__init__(state)  # type: ignore[misc]
+
+    def _open(self) -> zarr.Group:
+        """Open the group and its arrays once; threads that race do the same work twice."""
+        if self._root is not None:
+            return self._root
+        root = open_root(self.location)
+        attrs = dict(root.attrs)
+        problem = layout.describe_mismatch(attrs, self.url)
+        if problem is not None:
+            raise problem
+        try:
+            embedding = root[layout.EMBEDDING]
+            tiles = root.get(layout.TILE)
+        except KeyError as err:
+            raise StoreError(f"{self.url} is damaged: its embedding array is missing") from err
+        self._refs = {ref.name: ref for ref in layout.parse_columns(str(attrs["columns"]))}
+        self._embedding = embedding  # type: ignore[assignment]
+        self._tiles = tiles  # type: ignore[assignment]
+        self._direct = self.location.is_local and _is_plain(self._array)
+        self._root = root
+        return root
+
+    @property
+    def _array(self) -> zarr.Array[Any]:
+        if self._embedding is None:
+            self._open()
+        assert self._embedding is not None
+        return self._embedding
+
+    @property
+    def url(self) -> str:
+        """Path or URL of the store."""
+        return self.location.url
+
+    @property
+    def storage_options(self) -> Mapping[str, Any]:
+        """Options of the fsspec file system."""
+        return self.location.storage_options
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """Attributes of the store's root."""
+        return dict(self._open().attrs)
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of embedding and manifest together."""
+        return str(self._open().attrs["fingerprint"])
+
+    @property
+    def embedding_fingerprint(self) -> str:
+        """Fingerprint of the embedding's rows, as :mod:`croma_dask.fingerprint` computes it."""
+        return str(self._open().attrs["embedding_fingerprint"])
+
+    @property
+    def n_tiles(self) -> int:
+        """Number of stored embedding rows."""
+        return int(self._array.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return int(self._array.shape[1])
+
+    @property
+    def n_samples(self) -> int:
+        """Number of manifest rows; more than tiles where the manifest repeats tiles."""
+        self._open()
+        return self.n_tiles if self._tiles is None else int(self._tiles.shape[0])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Floating dtype of the embedding, in native byte order."""
+        return np.dtype(self._array.dtype).newbyteorder("=")
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows of one chunk."""
+        return int(self._array.chunks[0])
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the manifest's columns."""
+        self._open()
+        return list(self._refs)
+
+    def _ref(self, column: str) -> layout.ColumnRef:
+        self._open()
+        try:
+            return self._refs[column]
+        except KeyError:
+            raise KeyError(
+                f"no column {column!r} in {self.url}; it has {', '.join(self._refs)}"
+            ) from None
+
+    def kind(self, column: str) -> layout.Kind:
+        """Return how a column is stored: ``"category"`` or ``"text"``."""
+        return self._ref(column).kind
+
+    def array_of(self, column: str) -> str:
+        """Name of the array that holds a column; columns of one array have the same values."""
+        return self._ref(column).array
+
+    def codes(self, column: str) -> tuple[NDArray[np.int32], list[str]]:
+        """Read a column as codes.
+
+        Returns
+        -------
+        codes : ndarray of int32, shape (n_samples,)
+            -1 where the cell is missing.
+        names : list of str
+            Observed levels in code point order.
+        """
+        ref = self._ref(column)
+        if ref.kind == "text":
+            return factorize_text(self.text(column), column)
+        codes = np.asarray(self._open()[ref.array][:], dtype=np.int32)  # type: ignore[index]
+        return codes, self.levels(column)
+
+    def levels(self, column: str) -> list[str]:
+        """Names of the observed levels of a column, in code point order."""
+        ref = self._ref(column)
+        if ref.kind == "text":
+            return self.codes(column)[1]
+        if column not in self._levels:
+            stored = self._open()[ref.names_array][:]  # type: ignore[index]
+            self._levels[column] = np.asarray(stored).astype(object).tolist()
+        return list(self._levels[column])
+
+    def text(self, column: str, lo: int = 0, hi: int | None = None) -> NDArray[np.object_]:
+        """Read rows `lo` to `hi` of a column as text.
+
+        Returns
+        -------
+        ndarray of str objects, shape (hi - lo,)
+            Missing cells are ``""``.
+        """
+        ref = self._ref(column)
+        stored = self._open()[ref.array][lo:hi]  # type: ignore[index]
+        if ref.kind == "category":
+            names = np.array([*self.levels(column), ""], dtype=object)
+            return names[np.asarray(stored)]  # type: ignore[no-any-return]
+        return np.asarray(stored).astype(object)
+
+    def tile_of_sample(self, lo: int = 0, hi: int | None = None) -> NDArray[np.int64] | None:
+        """Return the stored row of each sample, int64; None where sample i is row i."""
+        self._open()
+        return None if self._tiles is None else np.asarray(self._tiles[lo:hi], dtype=np.int64)
+
+    def read_tiles(self, lo: int, hi: int) -> NDArray[Any]:
+        """Read embedding rows `lo` to `hi`.
+
+        Returns
+        -------
+        ndarray, shape (hi - lo, n_features)
+            In the stored dtype, native byte order, C-contiguous.
+
+        Raises
+        ------
+        StoreError
+            A chunk is missing or has the wrong size.
+        """
+        if not 0 <= lo <= hi <= self.n_tiles:
+            raise IndexError(f"rows {lo} to {hi} of a store with {self.n_tiles} rows")
+        out = np.empty((hi - lo, self.n_features), dtype=self.dtype)
+        chunk = self.chunk_rows
+        for index in range(lo // chunk, -(-hi // chunk) if hi > lo else lo // chunk):
+            start, stop = max(lo, index * chunk), min(hi, (index + 1) * chunk)
+            part = out[start - lo : stop - lo]
+            if self._direct:
+                self._read_direct(index, start - index * chunk, part)
+            else:
+                part[...] = self._array[start:stop]
+                if len(part) and part.shape[1] and np.isnan(part[:, 0]).any():
+                    self._raise_missing(index)
+        return out
+
+    def _read_direct(self, index: int, skip: int, out: NDArray[Any]) -> None:
+        """Read rows of one uncompressed local chunk straight into `out`.
+
+        Measured 9.5 GB/s from two threads where zarr's event loop gives 1.5.
+        """
+        row_bytes = self.n_features * self.dtype.itemsize
+        path = f"{self.url}/{layout.EMBEDDING}/c/{index}/0"
+        try:
+            with open(path, "rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size != self.chunk_rows * row_bytes:
+                    raise StoreError(
+                        f"{self.url} is damaged: chunk {index} of the embedding has {size} bytes, "
+                        f"expected {self.chunk_rows * row_bytes}; ingest the cohort again"
+                    )
+                file.seek(skip * row_bytes)
+                view = memoryview(out.reshape(-1).view(np.uint8).data)
+                while len(view):
+                    count = file.readinto(view)
+                    if not count:
+                        raise StoreError(f"{self.url} is damaged: chunk {index} ends early")
+                    view = view[count:]
+        except FileNotFoundError:
+            self._raise_missing(index)
+
+    def _raise_missing(self, index: int) -> None:
+        # ingest lets no NaN in and the fill value is NaN: NaN means that nothing was written here
+        rows = name_rows([index * self.chunk_rows])
+        raise StoreError(
+            f"{self.url} is damaged: chunk {index} of the embedding (from {rows}) is missing; "
+            "ingest the cohort again"
+        ) from None
+
+    def read_samples(self, lo: int, hi: int) -> NDArray[Any]:
+        """Read the embedding rows of samples `lo` to `hi`, repeated tiles expanded.
+
+        Returns
+        -------
+        ndarray, shape (hi - lo, n_features)
+        """
+        tiles = self.tile_of_sample(lo, hi)
+        return self.read_tiles(lo, hi) if tiles is None else self.take_tiles(tiles)
+
+    def take_tiles(self, tiles: NDArray[np.int64]) -> NDArray[Any]:
+        """Read embedding rows in any order, repeats allowed; each chunk is visited once."""
+        wanted, inverse = np.unique(tiles, return_inverse=True)
+        rows = np.empty((len(wanted), self.n_features), dtype=self.dtype)
+        edges = np.flatnonzero(np.diff(wanted // self.chunk_rows, prepend=-1, append=-1))
+        for start, stop in zip(edges[:-1], edges[1:], strict=True):
+            first = int(wanted[start])
+            block = self.read_tiles(first, int(wanted[stop - 1]) + 1)
+            rows[start:stop] = block[wanted[start:stop] - first]
+        return rows if np.array_equal(inverse, np.arange(len(tiles))) else rows[inverse]
+
+    def verify(self) -> None:
+        """Read everything and compare it with the fingerprints that the store carries.
+
+        Raises
+        ------
+        StoreError
+            Rows or columns are not those that were written.
+        """
+        hasher = BlockHasher()
+        for lo in range(0, self.n_tiles, self.chunk_rows):
+            hasher.update(self.read_tiles(lo, min(lo + self.chunk_rows, self.n_tiles)))
+        if hasher.finish((self.n_tiles, self.n_features), self.dtype) != self.embedding_fingerprint:
+            raise StoreError(f"{self.url} is damaged: its embedding does not match its fingerprint")
+        columns = []
+        for name in self.columns:
+            codes, levels = self.codes(name)
+            columns.append(layout.Column(name, self.kind(name), codes, levels))
+        manifest = layout.manifest_fingerprint(columns, self.tile_of_sample())
+        if layout.cohort_fingerprint(self.embedding_fingerprint, manifest) != self.fingerprint:
+            raise StoreError(f"{self.url} is damaged: its manifest does not match its fingerprint")
+
+
+def open_root(location: Location) -> zarr.Group:
+    """Open the root group of a store for reading.
+
+    Raises
+    ------
+    StoreError
+        There is nothing there, or it is no Zarr v3 group.
+    """
+    import zarr
+
+    try:
+        return zarr.open_group(location.zarr_store(read_only=True), mode="r", zarr_format=3)
+    except (FileNotFoundError, NotADirectoryError, KeyError, ValueError) as err:
+        raise StoreError(f"{location.url}: {_what_is_there(location)}") from err
+
+
+def _what_is_there(location: Location) -> str:
+    """Describe a place that holds no Zarr v3 group."""
+    if location.is_file():
+        return "this is a file, not a cohort store; ingest it first"
+    names = location.names()
+    if not names:
+        return "there is no store here"
+    if ".zgroup" in names or ".zattrs" in names or ".zarray" in names:
+        return "this is Zarr version 2, a cohort store is version 3; ingest it first"
+    if "zarr.json" in names:
+        return "this is a Zarr array or a damaged group, not a cohort store; ingest it first"
+    return "this folder is not a cohort store; ingest it first"
+
+
+def _is_plain(array: zarr.Array[Any]) -> bool:
+    """Whether chunks are files of plain little-endian rows, which need no decoding."""
+    meta = array.metadata.to_dict()
+    encoding = {"name": "default", "configuration": {"separator": "/"}}
+    codecs = [codec.to_dict() for codec in getattr(array.metadata, "codecs", ())]
+    native = np.dtype(array.dtype).newbyteorder("<") == np.dtype(array.dtype).newbyteorder("=")
+    return (
+        native
+        and array.chunks[1] == array.shape[1]
+        and meta.get("chunk_key_encoding") == encoding
+        and codecs == [{"name": "bytes", "configuration": {"endian": "little"}}]
+    )

@@ -1,0 +1,443 @@
+"""Write a cohort store: whole chunks, one after the other, resumable, the marker last."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+import warnings
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from croma_dask.cohort import layout
+from croma_dask.cohort.location import Location
+from croma_dask.cohort.store import open_root
+from croma_dask.errors import ChunkError, SchemaError, StoreError
+from croma_dask.fingerprint import BlockHasher
+
+if TYPE_CHECKING:
+    import zarr
+
+    from croma_dask.cohort.layout import Column
+
+__all__ = ["CohortWriter"]
+
+logger = logging.getLogger("croma_dask")
+
+# How much work a killed process may lose.
+PROGRESS_SECONDS = 1.0
+
+_ADVICE = "pass overwrite=True (--overwrite) to start over"
+
+
+class CohortWriter:
+    """Write a store from consecutive rows.
+
+    Use it as a context manager: leaving it without :meth:`finish` records how far it came, so that
+    the next writer with the same arguments and ``resume=True`` goes on at :attr:`position`.
+
+    Parameters
+    ----------
+    path
+        Path or fsspec URL of the store.
+    shape
+        (number of stored rows, number of features).
+    dtype
+        float16, float32 or float64.
+    columns
+        The manifest, as :func:`croma_dask.cohort.layout.build_columns` makes it.
+    tile_of_sample
+        Stored row of each manifest row, where the manifest repeats rows; int64, (n_samples,).
+    chunk_rows
+        Rows of one chunk; by default 4,096, or as many as fit 32 MiB.
+    source
+        Where the data came from: plain names, no paths of this machine.
+    signature
+        Identifies the source's files (sizes, times); when it is the recorded one, a resumed run
+        may trust that the rows are the same (:attr:`same_source`), otherwise it has to
+        :meth:`replay` them.
+    overwrite
+        Replace a cohort store that is there. Nothing else is ever deleted.
+    resume
+        Go on with an unfinished store that is there.
+    storage_options
+        Options of the fsspec file system.
+
+    Raises
+    ------
+    StoreError
+        Something is there that may not be replaced, or was started from something else.
+
+    Notes
+    -----
+    Memory: one chunk, and zarr's copy of it while it is written. The order of what reaches the
+    disk: root with status ``writing``, columns, chunks of the embedding, fingerprints and the
+    status ``complete``. A reader refuses any other status.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | Location,
+        shape: tuple[int, int],
+        dtype: DTypeLike,
+        columns: Mapping[str, Column],
+        *,
+        tile_of_sample: NDArray[np.int64] | None = None,
+        chunk_rows: int | None = None,
+        source: Mapping[str, Any] | None = None,
+        signature: Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+        resume: bool = True,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.location = Location.of(path, storage_options)
+        self.shape = (int(shape[0]), int(shape[1]))
+        self.dtype = np.dtype(dtype).newbyteorder("=")
+        self.columns = dict(columns)
+        self.tile_of_sample = tile_of_sample
+        self._check_arguments(chunk_rows)
+        self.source = dict(source or {})
+        self._signature = json.dumps(dict(signature or {}), sort_keys=True)
+        self._hasher = BlockHasher()
+        self._filled = 0
+        self._last_record = time.monotonic()
+        self._finished = False
+        self._between_chunks = True
+        self._replay: BlockHasher | None = None
+        self.same_source = True
+        self.manifest_fingerprint = layout.manifest_fingerprint(
+            self.columns.values(), tile_of_sample
+        )
+        default = layout.chunk_rows_for(self.shape[1], self.dtype.itemsize)
+        self.chunk_rows = chunk_rows or default
+        found = self._find(overwrite=overwrite, resume=resume)
+        if found is None:
+            self._start()
+        else:
+            self._continue(found, chunk_rows)
+        self._buffer = np.empty((self.chunk_rows, self.shape[1]), dtype=self.dtype)
+
+    def _check_arguments(self, chunk_rows: int | None) -> None:
+        n_rows, n_features = self.shape
+        if self.dtype not in (np.float16, np.float32, np.float64):
+            raise SchemaError(f"embedding dtype {self.dtype}; expected float16, float32 or float64")
+        if n_features < 1:
+            raise SchemaError("the embedding has no features")
+        if chunk_rows is not None and chunk_rows < 1:
+            raise ChunkError(f"chunk_rows is {chunk_rows}; expected at least 1")
+        tiles = self.tile_of_sample
+        n_samples = n_rows if tiles is None else len(tiles)
+        for column in self.columns.values():
+            if len(column.codes) != n_samples:
+                raise SchemaError(
+                    f"column {column.name!r} has {len(column.codes)} rows, expected {n_samples}"
+                )
+        if tiles is not None and len(tiles) and not 0 <= tiles.min() <= tiles.max() < n_rows:
+            raise SchemaError("tile_of_sample points outside of the embedding")
+
+    # what is there already
+
+    def _find(self, *, overwrite: bool, resume: bool) -> zarr.Group | None:
+        """Return the unfinished store to go on with, after removing what may be replaced."""
+        url = self.location.url
+        if self.location.is_file():
+            raise StoreError(f"{url} is a file; name another place for the store")
+        if not self.location.names():
+            return None
+        attrs = self._attrs_there()
+        if attrs is None or attrs.get("format") != layout.FORMAT:
+            raise StoreError(
+                f"{url} exists and is not a cohort store, so it is left alone; name another place"
+            )
+        if overwrite:
+            self.location.remove("zarr.json")
+            return None
+        if attrs.get("status") == layout.STATUS_COMPLETE:
+            raise StoreError(f"{url} exists; pass overwrite=True (--overwrite) to replace it")
+        if not resume:
+            raise StoreError(
+                f"{url} was started and not finished; resume it, or pass overwrite=True "
+                "(--overwrite) to start over"
+            )
+        if "progress" not in attrs:
+            # it died before its first row: nothing is lost by starting over
+            self.location.remove("zarr.json")
+            return None
+        return open_root(self.location)
+
+    def _attrs_there(self) -> dict[str, Any] | None:
+        raw = self.location.read_bytes("zarr.json")
+        if raw is None:
+            return None
+        try:
+            return dict(json.loads(raw).get("attributes", {}))
+        except ValueError:
+            return None
+
+    def _start(self) -> None:
+        import zarr
+
+        from croma_dask import __version__
+
+        self._root = zarr.open_group(
+            self.location.zarr_store(read_only=False),
+            mode="w-",
+            zarr_format=3,
+            attributes={
+                "format": layout.FORMAT,
+                "format_version": layout.FORMAT_VERSION,
+                "status": layout.STATUS_WRITING,
+                "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+                "created_by": f"croma-dask {__version__}",
+                "source": json.dumps(self.source, ensure_ascii=False, sort_keys=True),
+            },
+        )
+        refs = self._write_columns()
+        dims = layout.SAMPLE_DIM if self.tile_of_sample is None else layout.TILE_DIM
+        self._embedding = self._root.create_array(
+            layout.EMBEDDING,
+            shape=self.shape,
+            chunks=(self.chunk_rows, self.shape[1]),
+            dtype=self.dtype,
+            compressors=None,
+            fill_value=np.nan,
+            dimension_names=(dims, layout.FEATURE_DIM),
+            attributes={"long_name": "embedding"},
+        )
+        self._root.attrs.update(
+            {
+                "columns": layout.dump_columns(refs),
+                "manifest_fingerprint": self.manifest_fingerprint,
+                "signature": self._signature,
+            }
+        )
+        self._record()
+
+    def _write_columns(self) -> list[layout.ColumnRef]:
+        refs: dict[str, layout.ColumnRef] = {}
+        for column in self.columns.values():
+            if column.alias_of is not None:
+                array = refs[column.alias_of].array
+            else:
+                array = f"column_{len(refs)}"
+                self._write_column(column, array)
+            refs[column.name] = layout.ColumnRef(column.name, column.kind, array)
+        if self.tile_of_sample is not None:
+            self._write_vector(
+                layout.TILE,
+                self.tile_of_sample.astype(np.int64, copy=False),
+                "stored row of each sample",
+            )
+        return list(refs.values())
+
+    def _write_column(self, column: Column, array: str) -> None:
+        if column.kind == "category":
+            self._write_vector(array, column.codes, column.name)
+            levels = np.array(column.levels, dtype=object)
+            self._write_texts(f"{array}_name", levels, column.name, dim=f"{array}_level")
+        else:
+            self._write_texts(array, column.text(), column.name, dim=layout.SAMPLE_DIM)
+
+    def _write_vector(self, array: str, values: NDArray[Any], long_name: str) -> None:
+        stored = self._root.create_array(
+            array,
+            shape=values.shape,
+            chunks=(max(1, min(len(values), layout.CODE_CHUNK)),),
+            dtype=values.dtype,
+            fill_value=-1,
+            dimension_names=(layout.SAMPLE_DIM,),
+            attributes={"long_name": long_name},
+        )
+        stored[:] = values
+
+    def _write_texts(
+        self, array: str, values: NDArray[np.object_], long_name: str, dim: str
+    ) -> None:
+        stored = self._root.create_array(
+            array,
+            shape=values.shape,
+            chunks=(max(1, min(len(values), layout.TEXT_CHUNK)),),
+            dtype="string",
+            fill_value="",
+            dimension_names=(dim,),
+            attributes={"long_name": long_name},
+        )
+        # slice by slice: zarr would hold all encoded chunks at once
+        for lo in range(0, len(values), layout.TEXT_CHUNK):
+            stored[lo : lo + layout.TEXT_CHUNK] = values[lo : lo + layout.TEXT_CHUNK]
+
+    # going on
+
+    def _continue(self, root: zarr.Group, chunk_rows: int | None) -> None:
+        import zarr
+
+        attrs = dict(root.attrs)
+        url = self.location.url
+        self._root = zarr.open_group(self.location.zarr_store(read_only=False), mode="r+")
+        self._embedding = self._root[layout.EMBEDDING]  # type: ignore[assignment]
+        version = attrs.get("format_version")
+        found = (tuple(self._embedding.shape), np.dtype(self._embedding.dtype))
+        wanted = (self.shape, self.dtype)
+        if version != layout.FORMAT_VERSION:
+            raise StoreError(
+                f"{url} was started by a release of layout version {version}; {_ADVICE}"
+            )
+        if found != wanted or attrs.get("manifest_fingerprint") != self.manifest_fingerprint:
+            what = f"an embedding {found[0]} {found[1]}" if found != wanted else "another manifest"
+            raise StoreError(f"{url} was started with {what} and not finished; {_ADVICE}")
+        if chunk_rows is not None and chunk_rows != self._embedding.chunks[0]:
+            raise StoreError(
+                f"{url} was started with chunk_rows={self._embedding.chunks[0]}; leave the "
+                f"argument out to resume it, or {_ADVICE}"
+            )
+        self.chunk_rows = int(self._embedding.chunks[0])
+        progress = json.loads(str(attrs["progress"]))
+        self._hasher = self._hash_stored(int(progress["rows"]))
+        if self._hasher.snapshot() != progress["digests"]:
+            raise StoreError(
+                f"{url} is damaged: its first {progress['rows']} rows are not those that were "
+                f"written; {_ADVICE}"
+            )
+        self.same_source = attrs.get("signature") == self._signature
+        logger.info("resuming %s at row %d of %d", url, self.position, self.shape[0])
+
+    def _hash_stored(self, n_rows: int) -> BlockHasher:
+        hasher = BlockHasher()
+        for lo in range(0, n_rows, self.chunk_rows):
+            hasher.update(np.asarray(self._embedding[lo : min(lo + self.chunk_rows, n_rows)]))
+        return hasher
+
+    # rows
+
+    @property
+    def position(self) -> int:
+        """Number of rows taken so far, those of an earlier run included."""
+        return self._hasher.rows + self._filled
+
+    def replay(self) -> None:
+        """Expect the rows from the first one again, and compare instead of writing them.
+
+        The next :meth:`write` starts at row 0. Where the rows that an earlier run wrote end, they
+        are compared with the store by their fingerprints.
+        """
+        if self.position:
+            self._replay = BlockHasher()
+
+    def write(self, rows: NDArray[Any]) -> None:
+        """Take the next rows: any number, already in the stored dtype.
+
+        Raises
+        ------
+        SchemaError
+            Shape or dtype differ from what was announced, or these are too many rows.
+        StoreError
+            After :meth:`replay`: an earlier run wrote other rows.
+        """
+        if rows.ndim != 2 or rows.shape[1] != self.shape[1] or rows.dtype != self.dtype:
+            raise SchemaError(
+                f"rows of shape {rows.shape} {rows.dtype}; expected (n, {self.shape[1]}) "
+                f"{self.dtype}"
+            )
+        if self._replay is not None:
+            rows = self._compare(self._replay, rows)
+        if self.position + len(rows) > self.shape[0]:
+            raise SchemaError(f"more rows than the {self.shape[0]} that were announced")
+        start = 0
+        while start < len(rows):
+            stop = min(len(rows), start + self.chunk_rows - self._filled)
+            if stop - start == self.chunk_rows:
+                self._flush(rows[start:stop])
+            else:
+                end = self._filled + stop - start
+                self._buffer[self._filled : end] = rows[start:stop]
+                self._filled = end
+                if end == self.chunk_rows:
+                    self._filled = 0
+                    self._flush(self._buffer)
+            start = stop
+
+    def _compare(self, replay: BlockHasher, rows: NDArray[Any]) -> NDArray[Any]:
+        """Take the rows that an earlier run wrote, and return those that follow them."""
+        known = min(len(rows), self.position - replay.rows)
+        replay.update(rows[:known])
+        if replay.rows == self.position:
+            self._replay = None
+            if replay.snapshot() != self._hasher.snapshot():
+                raise StoreError(
+                    f"{self.location.url} was started from other rows and not finished; {_ADVICE}"
+                )
+        return rows[known:]
+
+    def _flush(self, rows: NDArray[Any]) -> None:
+        """Write the next chunk."""
+        self._between_chunks = False
+        start = self._hasher.rows
+        self._embedding[start : start + len(rows)] = rows
+        self._hasher.update(rows)
+        self._between_chunks = True
+        if time.monotonic() - self._last_record >= PROGRESS_SECONDS:
+            self._record()
+
+    def _record(self) -> None:
+        """Note how many rows have reached the store."""
+        progress = {"rows": self._hasher.rows, "digests": self._hasher.snapshot()}
+        self._root.attrs.update({"progress": json.dumps(progress)})
+        self._last_record = time.monotonic()
+
+    def finish(self) -> str:
+        """Write what is left, the fingerprints and, last of all, the marker.
+
+        Returns
+        -------
+        str
+            The place of the store.
+        """
+        import zarr
+
+        if self.position != self.shape[0]:
+            raise SchemaError(f"{self.position} rows written of the {self.shape[0]} announced")
+        if self._filled:
+            rest, self._filled = self._filled, 0
+            self._flush(self._buffer[:rest])
+        embedding = self._hasher.finish(self.shape, self.dtype)
+        attrs = dict(self._root.attrs)
+        for key in ("progress", "signature"):
+            attrs.pop(key, None)
+        attrs["embedding_fingerprint"] = embedding
+        attrs["fingerprint"] = layout.cohort_fingerprint(embedding, self.manifest_fingerprint)
+        attrs["status"] = layout.STATUS_COMPLETE
+        with warnings.catch_warnings():
+            # Zarr v3 has no specification of consolidated metadata yet; a reader without it opens
+            # the store all the same, one with it saves a request for each array
+            warnings.filterwarnings("ignore", message="Consolidated metadata is currently not part")
+            zarr.consolidate_metadata(self._root.store)
+        root = zarr.open_group(self._root.store, mode="r+", use_consolidated=True)
+        root.attrs.put(attrs)
+        self._finished = True
+        return self.location.url
+
+    def discard(self) -> None:
+        """Remove the store: what was written can be of no use."""
+        self.location.remove("zarr.json")
+        self._finished = True
+
+    def __enter__(self) -> CohortWriter:
+        """Return the writer."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Note how far the store has come, unless it is finished."""
+        # an interruption inside a chunk leaves the count in doubt: then the last note stands
+        if self._between_chunks and not self._finished:
+            self._record()
