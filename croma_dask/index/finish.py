@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +55,12 @@ class Failing:
 
     rows: I32
     reach: F64
+
+    def parts(self, at_once: int) -> Iterator[Failing]:
+        """Pieces of at most `at_once` rows."""
+        for lo in range(0, self.rows.shape[0], at_once):
+            hi = lo + at_once
+            yield Failing(self.rows[lo:hi], np.ascontiguousarray(self.reach[:, lo:hi]))
 
 
 def deliver(lists: Lists, distance: F64, spec: ListSpec) -> Delivered:

@@ -59,6 +59,15 @@ class Lists:
             known_count=np.zeros(n, np.int32),
         )
 
+    @classmethod
+    def closed(cls, n: int, spec: ListSpec) -> Lists:
+        """Lists that take nothing: a side that has met its partner already."""
+        lists = cls.empty(0, spec)
+        lists.fill = np.zeros((3, n), np.int32)
+        lists.threshold = np.full((3, n), -np.inf, np.float32)
+        lists.limit = lists.threshold.copy()
+        return lists
+
     def meet(self, partner: Range) -> None:
         """Note the candidates of a partner range for the error bound."""
         self.longest = max(self.longest, partner.longest)

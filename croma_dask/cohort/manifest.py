@@ -1,0 +1,231 @@
+"""The manifest contract of scoring: which columns there must be, and what they may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from croma_dask.cohort.store import StoredCohort
+from croma_dask.cohort.text import as_frame, factorize_text, to_text
+from croma_dask.errors import SchemaError, name_items, name_rows
+
+__all__ = ["ColumnNames", "Coded", "Manifest", "read_manifest"]
+
+_HASH_BLOCK = 1 << 18
+
+
+@dataclass(frozen=True)
+class ColumnNames:
+    """Which columns of a manifest hold what.
+
+    Attributes
+    ----------
+    confounder
+        The confounder column; it has no default.
+    label, group, sample_id, subset
+        The other key columns.
+    """
+
+    confounder: str
+    label: str = "label"
+    group: str = "group_id"
+    sample_id: str = "sample_id"
+    subset: str = "subset"
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A complete text column: codes with names.
+
+    Attributes
+    ----------
+    codes
+        (n,) int32, none missing.
+    names
+        Observed values, sorted.
+    """
+
+    codes: NDArray[np.int32]
+    names: list[str]
+
+    def text(self) -> NDArray[np.object_]:
+        """Return (n,) text; equal values share one string."""
+        table = np.empty(len(self.names), dtype=object)
+        table[:] = self.names
+        found: NDArray[np.object_] = table[self.codes]
+        return found
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest that has passed the contract.
+
+    Attributes
+    ----------
+    n_rows
+        Manifest rows; under ``paired_2x2`` one row is one occurrence.
+    label, confounder, group
+        Key columns.
+    subset
+        Subset of each row, None under the design ``all``.
+    sample_id
+        Ids of rows lo..hi as text, read when asked for.
+    names
+        Where the columns came from.
+    dataset
+        What the manifest calls the cohort.
+    """
+
+    n_rows: int
+    label: Coded
+    confounder: Coded
+    group: Coded
+    subset: Coded | None
+    sample_id: Callable[[int, int], NDArray[np.object_]]
+    names: ColumnNames
+    dataset: str
+
+
+def read_manifest(manifest: Any, names: ColumnNames, *, paired: bool) -> Manifest:
+    """Check a manifest and take what scoring needs of it.
+
+    Parameters
+    ----------
+    manifest
+        Data frame, anything that exports arrow, a mapping of columns, or a :class:`StoredCohort`.
+    names
+        Names of the key columns.
+    paired
+        Whether the design needs a subset column.
+
+    Raises
+    ------
+    SchemaError
+        A column is not there, a key cell is missing (first five rows and how many), ids repeat,
+        there are no rows, or all rows share one label or one confounder level.
+    """
+    stored = isinstance(manifest, StoredCohort)
+    frame = manifest if stored else as_frame(manifest)
+    columns = list(frame.columns)
+    n_rows = frame.n_samples if stored else len(frame)
+    wanted = [names.sample_id, names.label, names.group, names.confounder]
+    _check_present(columns, [*wanted, names.subset] if paired else wanted, names)
+    if n_rows == 0:
+        raise SchemaError("the manifest has 0 rows; nothing can be scored")
+
+    def coded(column: str) -> Coded:
+        codes, levels = frame.codes(column) if stored else factorize_text(frame[column], column)
+        missing = np.flatnonzero(codes < 0)
+        if missing.size:
+            raise SchemaError(
+                f"column {column!r} is missing or blank in {name_rows(missing)} "
+                f"({missing.size} of {n_rows}); fill the cells or leave these rows out"
+            )
+        return Coded(codes, levels)
+
+    label, group = coded(names.label), coded(names.group)
+    confounder = coded(names.confounder)
+    subset = coded(names.subset) if paired else None
+    if stored:
+        text = manifest.text
+        sample_id: Callable[[int, int], NDArray[np.object_]] = lambda lo, hi: text(  # noqa: E731
+            names.sample_id, lo, hi
+        )
+    else:
+        ids = to_text(frame[names.sample_id], names.sample_id)
+        sample_id = lambda lo, hi: ids[lo:hi]  # noqa: E731
+    _check_ids(sample_id, subset, n_rows, names)
+    for what, column, name in (
+        ("label", label, names.label),
+        ("confounder level", confounder, names.confounder),
+    ):
+        if len(column.names) < 2:
+            raise SchemaError(
+                f"every row has the {what} {column.names[0]!r} (column {name!r}): with only one "
+                f"{what} no neighbour can tell biology from the confounder; at least 2 are needed"
+            )
+    return Manifest(
+        n_rows, label, confounder, group, subset, sample_id, names, _dataset(frame, columns, stored)
+    )
+
+
+def _check_present(columns: Sequence[str], wanted: Sequence[str], names: ColumnNames) -> None:
+    absent = [column for column in wanted if column not in columns]
+    if not absent:
+        return
+    hint = ""
+    if names.group in absent and "slide_id" in columns:
+        hint = (
+            "; it has 'slide_id': rename that column to "
+            f"{names.group!r} or name it with group='slide_id' (--group slide_id)"
+        )
+    raise SchemaError(
+        f"the manifest has no column {name_items(absent)} (it has {name_items(columns, limit=20)})"
+        + hint
+    )
+
+
+def _check_ids(
+    sample_id: Callable[[int, int], NDArray[np.object_]],
+    subset: Coded | None,
+    n_rows: int,
+    names: ColumnNames,
+) -> None:
+    """Refuse empty ids, and ids that repeat within a subset (or at all).
+
+    Ids are compared by 64-bit hashes first, so that ten million of them cost 80 MB and not a
+    set of strings; only rows whose hashes collide are compared as text.
+    """
+    import pandas as pd
+
+    hashes = np.empty(n_rows, np.uint64)
+    for lo in range(0, n_rows, _HASH_BLOCK):
+        ids = sample_id(lo, min(n_rows, lo + _HASH_BLOCK))
+        blank = np.flatnonzero(ids == "")
+        if blank.size:
+            raise SchemaError(
+                f"column {names.sample_id!r} is missing or blank in {name_rows(lo + blank)}"
+            )
+        hashes[lo : lo + len(ids)] = pd.util.hash_array(ids, categorize=False)
+    if subset is not None:
+        # A multiplication by an odd constant keeps the hashes of one subset apart from another's.
+        with np.errstate(over="ignore"):
+            hashes += subset.codes.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    order = np.argsort(hashes, kind="stable")
+    twin = hashes[order][1:] == hashes[order][:-1]
+    if not twin.any():
+        return
+    suspects = np.unique(np.concatenate([order[1:][twin], order[:-1][twin]]))
+    seen: dict[tuple[str, int], int] = {}
+    repeated: dict[str, int] = {}
+    for row in suspects:
+        key = (
+            str(sample_id(int(row), int(row) + 1)[0]),
+            int(subset.codes[row]) if subset is not None else 0,
+        )
+        if key in seen:
+            repeated.setdefault(key[0], int(row))
+        seen.setdefault(key, int(row))
+    if repeated:
+        where = "within a subset" if subset is not None else "in the manifest"
+        advice = (
+            "every occurrence in a subset must be one row"
+            if subset is not None
+            else "under the design 'all' a sample is one row (did you mean design='paired_2x2'?)"
+        )
+        raise SchemaError(
+            f"column {names.sample_id!r} repeats {name_items(sorted(repeated))} {where} "
+            f"({name_rows(sorted(repeated.values()))}); {advice}"
+        )
+
+
+def _dataset(frame: Any, columns: Sequence[str], stored: bool) -> str:
+    """Name of the cohort: the `dataset` column where it says one thing."""
+    if "dataset" not in columns:
+        return "dataset"
+    _, names = frame.codes("dataset") if stored else factorize_text(frame["dataset"], "dataset")
+    return ", ".join(names[:5]) if names else "dataset"

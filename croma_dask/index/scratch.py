@@ -1,0 +1,171 @@
+"""Where a streamed run keeps its lists: plain files, each written whole or not at all.
+
+A range's lists are written anew after each task that changed them, as a new generation that names
+the partners met so far; two generations are kept. A run that was killed goes on from the newest
+ones, and because lists are merged by (distance, row) it ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from croma_dask.index.source import Codes
+from croma_dask.kernels.typing import F64, I32, I64
+
+__all__ = ["Scratch", "private_root"]
+
+_LOCK = "owner.json"
+
+
+def private_root() -> str:
+    """Folder of this user for scratch under the temporary folder, closed to others."""
+    root = Path(tempfile.gettempdir()) / f"croma-dask-{os.getuid()}"
+    root.mkdir(mode=0o700, exist_ok=True)
+    if root.stat().st_uid != os.getuid() or root.stat().st_mode & 0o077:
+        return tempfile.mkdtemp(prefix="croma-dask-")
+    return str(root)
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Files of one run under one folder, which all workers see.
+
+    Attributes
+    ----------
+    path
+        Folder of the run.
+    """
+
+    path: str
+
+    def open(self) -> bool:
+        """Take the folder for this process; False when another living process has it."""
+        Path(self.path).mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = Path(self.path) / _LOCK
+        mine = {"pid": os.getpid(), "host": socket.gethostname()}
+        while True:
+            try:
+                with open(lock, "x") as f:
+                    json.dump(mine, f)
+                return True
+            except FileExistsError:
+                if not self._is_stale(lock, mine):
+                    return False
+                lock.unlink(missing_ok=True)
+
+    @staticmethod
+    def _is_stale(lock: Path, mine: Mapping[str, Any]) -> bool:
+        try:
+            owner = json.loads(lock.read_text())
+        except (OSError, ValueError):
+            return True
+        if owner.get("host") != mine["host"]:
+            return False
+        try:
+            os.kill(int(owner["pid"]), 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        return False
+
+    def release(self) -> None:
+        """Give the folder free, keeping what is in it."""
+        (Path(self.path) / _LOCK).unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Delete everything the run has written."""
+        import shutil
+
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _write(self, name: str, arrays: Mapping[str, Any]) -> None:
+        target = Path(self.path) / name
+        target.parent.mkdir(exist_ok=True)
+        # The name of the writer is in the temporary name: two workers may race for one file.
+        temporary = target.with_name(f".{target.name}.{socket.gethostname()}.{os.getpid()}")
+        with open(temporary, "wb") as f:
+            np.savez(f, **arrays)
+        os.replace(temporary, target)
+
+    def _read(self, name: str) -> dict[str, Any]:
+        with np.load(Path(self.path) / name, allow_pickle=False) as file:
+            return {key: file[key] for key in file.files}
+
+    def write_codes(self, number: int, codes: Codes, tiles: I64 | None) -> None:
+        """Keep the codes of a range's rows (and their tiles) where its tasks find them."""
+        arrays: dict[str, Any] = {
+            "label": codes.label, "confounder": codes.confounder, "group": codes.group,
+        }  # fmt: skip
+        if tiles is not None:
+            arrays["tile"] = tiles
+        self._write(f"range-{number:05d}/codes.npz", arrays)
+
+    def read_codes(self, number: int) -> tuple[Codes, I64 | None]:
+        """Codes of a range's rows, and their tiles where they are mapped."""
+        arrays = self._read(f"range-{number:05d}/codes.npz")
+        return (
+            Codes(arrays["label"], arrays["confounder"], arrays["group"]),
+            arrays.get("tile"),
+        )
+
+    def _generations(self, number: int) -> list[int]:
+        folder = Path(self.path) / f"range-{number:05d}"
+        return sorted(int(p.stem.split("-")[1]) for p in folder.glob("lists-*.npz"))
+
+    def write_lists(self, number: int, packed: Mapping[str, Any]) -> None:
+        """Write a new generation of a range's lists; the one before the last goes."""
+        generation = int(packed["met"].sum())
+        self._write(f"range-{number:05d}/lists-{generation:05d}.npz", packed)
+        for old in self._generations(number)[:-2]:
+            (Path(self.path) / f"range-{number:05d}" / f"lists-{old:05d}.npz").unlink(
+                missing_ok=True
+            )
+
+    def read_lists(self, number: int) -> dict[str, Any] | None:
+        """Newest generation of a range's lists; None before the first task."""
+        generations = self._generations(number)
+        if not generations:
+            return None
+        return self._read(f"range-{number:05d}/lists-{generations[-1]:05d}.npz")
+
+    def met(self, number: int, n_ranges: int) -> Any:
+        """(n_ranges,) which partners the newest lists of a range have met."""
+        generations = self._generations(number)
+        if not generations:
+            return np.zeros(n_ranges, bool)
+        name = Path(self.path) / f"range-{number:05d}" / f"lists-{generations[-1]:05d}.npz"
+        with np.load(name, allow_pickle=False) as file:
+            return file["met"]
+
+    def write_final(self, number: int, index: I32, distance: F64, n_failing: int) -> None:
+        """Keep the delivered lists of a range, rows in the order of the scope."""
+        folder = Path(self.path) / f"range-{number:05d}"
+        for name, array in (("index", index), ("distance", distance)):
+            temporary = folder / f".{name}.{os.getpid()}"
+            np.ascontiguousarray(array).tofile(temporary)
+            os.replace(temporary, folder / f"{name}.bin")
+        self._write(f"range-{number:05d}/final.npz", {"n_failing": np.array(n_failing)})
+
+    def n_failing(self, number: int) -> int | None:
+        """How many rows of a finished range needed a second look; None where it is not finished."""
+        if not (Path(self.path) / f"range-{number:05d}" / "final.npz").exists():
+            return None
+        return int(self._read(f"range-{number:05d}/final.npz")["n_failing"])
+
+    def read_final(self, number: int, lo: int, hi: int, width: int) -> tuple[I32, F64]:
+        """Delivered lists of rows lo..hi of a range (counted within it), plainly read."""
+        folder = Path(self.path) / f"range-{number:05d}"
+        count = (hi - lo) * width
+        index = np.fromfile(folder / "index.bin", np.int32, count, offset=4 * lo * width)
+        distance = np.fromfile(folder / "distance.bin", np.float64, count, offset=8 * lo * width)
+        return index.reshape(hi - lo, width), distance.reshape(hi - lo, width)

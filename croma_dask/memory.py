@@ -1,0 +1,183 @@
+"""How many bytes each step needs: integer arithmetic, and the refusal that follows from it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from croma_dask.errors import MemoryLimitError, SchemaError
+
+__all__ = [
+    "RangeCost",
+    "allowed_bytes",
+    "direct_bytes",
+    "format_bytes",
+    "largest_range",
+    "manifest_bytes",
+    "parse_bytes",
+    "task_bytes",
+]
+
+TILE = 1024 * 2048 * 4
+"""One tile of products (index/sweep.py)."""
+
+SMALLEST_RANGE = 256
+"""Rows below which a range is not worth a task."""
+
+_ROW_CODES = 64
+"""Codes, positions, norms and half-norms of a row."""
+
+_KERNELS = 96 << 20
+"""What importing numba, dask and zarr and compiling the kernels adds to the process."""
+
+_TRANSIENT = 24 << 20
+"""Blocks of rows being converted, pairs being measured (index/sweep.py, kernels/screen.py)."""
+
+
+def format_bytes(n: float) -> str:
+    """Bytes as a person reads them: ``1.50 GB``."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(n) >= size:
+            return f"{n / size:.2f} {unit}"
+    return f"{n:.0f} B"
+
+
+def parse_bytes(value: int | float | str) -> int:
+    """Number of bytes in a number or a text such as ``"4GB"`` or ``"512MiB"``."""
+    if isinstance(value, int | float):
+        n = int(value)
+    else:
+        from dask.utils import parse_bytes as parse
+
+        try:
+            n = int(parse(value))
+        except ValueError as err:
+            raise SchemaError(f"memory {value!r} is no size; write it as '512MB' or '4GB'") from err
+    if n <= 0:
+        raise SchemaError(f"memory must be above 0, found {value!r}")
+    return n
+
+
+def allowed_bytes(memory: int | str | None) -> int:
+    """Bytes that a run in this process may take: what was asked for, or six tenths of what is."""
+    if memory is not None:
+        return parse_bytes(memory)
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path) as f:
+                total = min(total, int(f.read()))
+        except (OSError, ValueError):
+            continue
+    return int(0.6 * total)
+
+
+@dataclass(frozen=True)
+class RangeCost:
+    """What a range of rows costs while a task holds it.
+
+    Attributes
+    ----------
+    n_features, itemsize
+        Length of a row, and bytes of a native value (4 or 8).
+    screened
+        Screened entries of a row over the three lists.
+    chunk
+        Bytes of one chunk as it is read.
+    """
+
+    n_features: int
+    itemsize: int
+    screened: int
+    chunk: int
+
+    @property
+    def row(self) -> int:
+        """Bytes of a row: exact values, screening values, codes."""
+        return self.n_features * (self.itemsize + 4) + _ROW_CODES
+
+    @property
+    def lists(self) -> int:
+        """Bytes of a row's lists: a buffer of keys twice the screened length, known distances."""
+        return 28 * self.screened
+
+    @property
+    def closing(self) -> int:
+        """Bytes of a row while its lists are measured, sorted and packed (one range at a time)."""
+        return 40 * self.screened
+
+
+def manifest_bytes(n_rows: int, *, n_scores: int) -> int:
+    """Bytes of codes and per-sample results that the driver holds."""
+    return n_rows * (3 * 4 + 24 + 8 * n_scores)
+
+
+def task_bytes(cost: RangeCost, rows: int) -> dict[str, int]:
+    """Bytes of a task on two ranges of `rows` rows, term by term."""
+    return {
+        "rows": 2 * rows * cost.row,
+        "lists": 2 * rows * cost.lists + rows * cost.closing,
+        "tile": TILE,
+        "chunk": cost.chunk,
+        "transient": _TRANSIENT,
+    }
+
+
+def largest_range(cost: RangeCost, allowed: int, n_tasks: int, fixed: int) -> int:
+    """Rows of the largest range with which `n_tasks` tasks at once stay in the allowed memory.
+
+    Parameters
+    ----------
+    cost
+        Cost of a row.
+    allowed
+        Bytes for the whole process.
+    n_tasks
+        Tasks that run side by side in it.
+    fixed
+        Bytes that the driver holds besides.
+
+    Raises
+    ------
+    MemoryLimitError
+        Not even ranges of a few hundred rows fit.
+    """
+    budget = (allowed - fixed - _KERNELS) // max(n_tasks, 1)
+    per_row = 2 * (cost.row + cost.lists) + cost.closing
+    rows = (budget - TILE - cost.chunk - _TRANSIENT) // per_row
+    if rows >= SMALLEST_RANGE:
+        return int(rows)
+    least = (
+        (task_total(cost, SMALLEST_RANGE)) * max(n_tasks, 1) + fixed + _KERNELS
+    )
+    terms = task_bytes(cost, SMALLEST_RANGE)
+    worst = max(terms, key=lambda name: terms[name])
+    raise MemoryLimitError(
+        f"the search needs at least {format_bytes(least)} with {n_tasks} "
+        f"task{'s' * (n_tasks != 1)} at once ("
+        + ", ".join(f"{name} {format_bytes(size)}" for name, size in terms.items())
+        + f" a task; manifest and results {format_bytes(fixed)}; libraries "
+        f"{format_bytes(_KERNELS)}), over the allowed {format_bytes(allowed)}; the largest term is "
+        f"{worst!r}: raise memory= (--memory), or lower threads= to run fewer tasks at once"
+        + (", or ask for smaller k and m" if worst == "lists" else "")
+    )
+
+
+def task_total(cost: RangeCost, rows: int) -> int:
+    """Bytes of a task on two ranges of `rows` rows."""
+    return sum(task_bytes(cost, rows).values())
+
+
+def streamed_bytes(cost: RangeCost, rows: int, n_tasks: int, fixed: int) -> int:
+    """Peak of a process that runs `n_tasks` tasks side by side."""
+    return task_total(cost, rows) * n_tasks + fixed + _KERNELS
+
+
+def direct_bytes(cost: RangeCost, n_rows: int, n_threads: int, fixed: int) -> int:
+    """Peak of a search with all rows resident."""
+    return (
+        n_rows * (cost.row + cost.lists + cost.closing)
+        + n_threads * (TILE + cost.chunk + _TRANSIENT)
+        + fixed
+        + _KERNELS
+    )
