@@ -1,0 +1,226 @@
+"""Every name that a result carries, declared once: dimensions, meaning, range, neutral value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["COORDINATES", "METRICS", "Variable", "build_dataset", "variables_of"]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One variable of a result.
+
+    Attributes
+    ----------
+    dims
+        Dimensions it has; `m` is added where a list of radii was asked for.
+    kind
+        numpy kind of its dtype: f, i, b.
+    long_name, comment
+        What it is, in a few words and in full.
+    valid_min, valid_max
+        Closed range; None where open.
+    neutral
+        Value of an embedding that favours neither biology nor the confounder.
+    flags
+        Names of integer codes.
+    """
+
+    dims: tuple[str, ...]
+    kind: str
+    long_name: str
+    comment: str = ""
+    valid_min: float | None = None
+    valid_max: float | None = None
+    neutral: float | None = None
+    flags: Mapping[int, str] | None = None
+
+    def attrs(self) -> dict[str, Any]:
+        """Attributes as they are written, CF names where there are some."""
+        found: dict[str, Any] = {"long_name": self.long_name, "units": "1"}
+        if self.comment:
+            found["comment"] = self.comment
+        if self.valid_min is not None:
+            found["valid_min"] = self.valid_min
+        if self.valid_max is not None:
+            found["valid_max"] = self.valid_max
+        if self.neutral is not None:
+            found["neutral_value"] = self.neutral
+        if self.flags is not None:
+            found["flag_values"] = [int(v) for v in self.flags]
+            found["flag_meanings"] = " ".join(self.flags.values())
+        return found
+
+
+def _fraction(long_name: str, comment: str = "") -> Variable:
+    return Variable((), "f", long_name, comment, 0.0, 1.0)
+
+
+def _common(low: float, high: float, neutral: float, what: str) -> dict[str, Variable]:
+    """Variables that every robustness metric has."""
+
+    def ranged(dims: tuple[str, ...], long_name: str, comment: str = "") -> Variable:
+        return Variable(dims, "f", long_name, comment, low, high, neutral)
+
+    return {
+        "value": ranged((), f"{what}"),
+        "std": Variable(
+            (), "f", "standard deviation over subsets",
+            "Population standard deviation of pair_values; 0 for one subset.", 0.0,
+        ),
+        "n_pairs": Variable((), "i", "number of subsets", valid_min=1),
+        "pair_values": ranged(("subset",), f"{what} of each subset"),
+        "sample_values": ranged(
+            ("sample",), f"{what} of each sample",
+            "Aligned to the manifest; NaN where undefined (see undefined_type).",
+        ),
+        "defined": Variable(("sample",), "b", "whether the sample value is defined"),
+        "undefined_frac": _fraction("fraction of scored units that are undefined"),
+        "support": _fraction("fraction of scored units that are defined", "1 - undefined_frac"),
+        "median_value": ranged((), "median of the defined sample values"),
+        "q_alpha": ranged(
+            (), "alpha-quantile of the defined sample values", "Linear interpolation."
+        ),
+        "ltm_alpha": ranged(
+            (), "lower-tail mean", "Mean of the defined sample values at or below q_alpha."
+        ),
+    }  # fmt: skip
+
+
+def _index(what: str) -> dict[str, Variable]:
+    """Variables of RI and MaRI."""
+    denominators = "Denominator: all scored units."
+    return {
+        **_common(0.0, 1.0, 0.5, what),
+        "undefined_type": Variable(
+            ("sample",), "i", "why a sample value is undefined",
+            "From the neighbours within the operating k: mostly SS, mostly OO, or as many of both.",
+            flags={
+                -1: "not_scored", 0: "defined", 1: "ss_dominated", 2: "oo_dominated", 3: "mixed",
+            },
+        ),
+        "ss_dominated_undefined_frac": _fraction(
+            "fraction undefined with mostly SS neighbours", denominators
+        ),
+        "oo_dominated_undefined_frac": _fraction(
+            "fraction undefined with mostly OO neighbours", denominators
+        ),
+        "mixed_undefined_frac": _fraction(
+            "fraction undefined with as many SS as OO neighbours, or none", denominators
+        ),
+        "tau": Variable(
+            (), "f", "bandwidth of the distance weights",
+            "Cosine distance; NaN for RI, which weighs all neighbours alike.", 0.0,
+        ),
+        "curve": Variable(
+            ("k_candidate",), "f", f"{what} at every candidate k", "", 0.0, 1.0, 0.5
+        ),
+        "balanced_accuracy": Variable(
+            ("k_candidate",), "f", "balanced accuracy of the label by majority vote",
+            "What the operating k was chosen by; NaN where k is not below the number of rows.",
+            0.0, 1.0,
+        ),
+    }  # fmt: skip
+
+
+METRICS: dict[str, dict[str, Variable]] = {
+    "RI": _index("robustness index"),
+    "MaRI": _index("margin-aware robustness index"),
+    "CRoMa": {
+        **_common(-1.0, 1.0, 0.0, "cross-confounder robustness margin"),
+        "undefined_type": Variable(
+            ("sample",), "i", "why a margin is undefined",
+            "From the number of candidates of another group.",
+            flags={
+                -1: "not_scored", 0: "defined", 1: "fewer_than_m_so", 2: "fewer_than_m_os",
+                3: "fewer_than_m_so_and_os", 4: "zero_distance",
+            },
+        ),
+        "no_so_undefined_frac": _fraction("fraction with fewer than m SO candidates"),
+        "no_os_undefined_frac": _fraction("fraction with fewer than m OS candidates"),
+        "zero_distance_undefined_frac": _fraction("fraction whose nearest SO and OS coincide"),
+        "f0": _fraction(
+            "F(0): fraction of defined units with margin <= 0",
+            "Units that lie no nearer to their own biology than to their own confounder.",
+        ),
+        "k_start": Variable((), "i", "first radius of the search", valid_min=0),
+        "k_final": Variable((), "i", "last radius of the search", valid_min=0),
+        "retries": Variable((), "i", "how often the radius was widened", valid_min=0),
+    },
+}  # fmt: skip
+"""Metric name -> variable name -> declaration."""
+
+COORDINATES: dict[str, Variable] = {
+    "sample_id": Variable(("sample",), "O", "sample"),
+    "sample_subset": Variable(("sample",), "O", "subset of the sample"),
+    "label": Variable(("sample",), "O", "biological class"),
+    "confounder": Variable(("sample",), "O", "confounder level"),
+    "group_id": Variable(
+        ("sample",), "O", "independence group", "Rows of one group are never neighbours."
+    ),
+    "subset": Variable(("subset",), "O", "subset"),
+    "k_candidate": Variable(("k_candidate",), "i", "candidate k", valid_min=1),
+    "k": Variable((), "i", "operating k", valid_min=1),
+    "m": Variable(("m",), "i", "radius of the margin", valid_min=1),
+}
+"""Coordinates of results."""
+
+CURVE = Variable((), "f", "pooled value at k", "", 0.0, 1.0, 0.5)
+
+
+def variables_of(metric: str) -> dict[str, Variable]:
+    """Declared variables of a metric."""
+    return METRICS[metric]
+
+
+def build_dataset(
+    metric: str,
+    values: Mapping[str, Any],
+    coords: Mapping[str, tuple[tuple[str, ...], Any]],
+    attrs: Mapping[str, Any],
+) -> xr.Dataset:
+    """Label the numbers of a metric.
+
+    Parameters
+    ----------
+    metric
+        Key of :data:`METRICS`.
+    values
+        One array or number for every declared variable; one dimension more than declared is `m`.
+    coords
+        Dims and data of each coordinate.
+    attrs
+        What the result says of itself.
+
+    Raises
+    ------
+    KeyError
+        A declared variable is missing or an undeclared one is given: a defect of the caller.
+    """
+    import xarray as xr
+
+    declared = METRICS[metric]
+    if set(values) != set(declared):
+        raise KeyError(f"{metric}: {sorted(set(values) ^ set(declared))} not as declared")
+    data = {}
+    for name, variable in declared.items():
+        array = np.asarray(values[name])
+        dims = variable.dims if array.ndim == len(variable.dims) else ("m", *variable.dims)
+        if array.dtype.kind == "i" and array.ndim == 0:
+            array = array.astype(np.int64)
+        data[name] = xr.Variable(dims, array, variable.attrs())
+    named = {}
+    for name, (dims, array) in coords.items():
+        variable_attrs = COORDINATES[name].attrs()
+        if COORDINATES[name].kind == "O":
+            variable_attrs.pop("units")
+        named[name] = xr.Variable(dims, array, variable_attrs)
+    return xr.Dataset(data, named, dict(attrs))
