@@ -208,11 +208,11 @@ def _write(
 ) -> str:
     target = stored_dtype(reader.dtype, dtype, str(reader.source.get("features", "features")))
     prepared = prepare_manifest(frame, reader, names)
-    repeats = check_unique(prepared.ids, prepared.subset, prepared.original_columns)
+    repeats = check_unique(prepared.ids, prepared.subset, list(prepared.frame.columns))
     plan = plan_rows(
         reader.shape[0],
         prepared.file_ids,
-        prepared.ids,
+        prepared.match_ids,
         prepared.image_paths if repeats else None,
     )
     columns = layout.build_columns(prepared.frame, prepared.aliases)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from croma_dask.cohort.readers.base import EmbeddingReader
 from croma_dask.cohort.rows import composite_ids
-from croma_dask.cohort.text import check_no_missing, to_text
+from croma_dask.cohort.slides import with_slides
+from croma_dask.cohort.text import check_columns, check_no_missing, to_text
 from croma_dask.errors import SchemaError
 
 __all__ = ["ManifestNames", "PreparedManifest", "prepare_manifest"]
@@ -51,10 +52,8 @@ class PreparedManifest:
         Canonical name -> column, for the roles whose column has another name.
     ids, subset, image_paths
         Text of these roles, shape (n,); None where the manifest has no such column.
-    file_ids
-        Ids of the embedding's rows to match with; None to match by position.
-    original_columns
-        Names to suggest from.
+    match_ids, file_ids
+        What manifest and embedding are matched by; `file_ids` is None to match by position.
     """
 
     frame: pd.DataFrame
@@ -62,8 +61,8 @@ class PreparedManifest:
     ids: NDArray[np.object_]
     subset: NDArray[np.object_] | None
     image_paths: NDArray[np.object_] | None
+    match_ids: NDArray[np.object_]
     file_ids: NDArray[np.object_] | None
-    original_columns: list[str]
 
 
 def prepare_manifest(
@@ -76,35 +75,43 @@ def prepare_manifest(
     SchemaError
         There is no manifest, a named column is missing, or ids are missing or incomplete.
     """
-    file_ids = None
+    separator = getattr(reader, "id_separator", None)
     if frame is None:
         if reader.manifest is None:
             raise SchemaError(
                 f"{reader.source.get('features')} carries no manifest; give one (CSV, TSV, parquet)"
             )
-        frame = reader.manifest
-        own_ids = reader.ids
+        frame, own_ids, file_ids = reader.manifest, reader.ids, None
     else:
         own_ids = None
+        slides = getattr(reader, "slides", None)
+        if slides is not None and reader.manifest is not None:
+            frame, key = with_slides(frame, reader.manifest, slides, names.group, names.sample_id)
+            if key == names.sample_id:
+                names = names._replace(sample_id="sample_id")
         file_ids = _file_ids(reader, names)
-    original = [str(column) for column in frame.columns]
-    _check_names(original, names, has_ids=own_ids is not None)
-    ids = _sample_ids(frame, names, own_ids, file_ids)
+    _check_names([str(column) for column in frame.columns], names, has_ids=own_ids is not None)
+    ids = _sample_ids(frame, names, own_ids)
+    match_ids = ids
+    if names.id_columns and separator:
+        match_ids = _composite(frame, names.id_columns, separator)
     if names.id_columns or names.sample_id not in frame.columns:
-        if "sample_id" in frame.columns:
-            frame = frame.rename(columns={"sample_id": "original_sample_id"})
-        frame = frame.copy(deep=False)
+        frame = frame.rename(columns={"sample_id": "original_sample_id"})
         frame.insert(0, "sample_id", ids)
-    given = {**names.aliases(), "sample_id": "sample_id" if names.id_columns else names.sample_id}
-    aliases = {new: old for new, old in given.items() if old != new and old in frame.columns}
+        check_columns(list(frame.columns))
+        names = names._replace(sample_id="sample_id")
     return PreparedManifest(
         frame=frame,
-        aliases=aliases,
+        aliases={
+            role: name
+            for role, name in names.aliases().items()
+            if role != name and name in frame.columns
+        },
         ids=ids,
         subset=_optional(frame, names.subset),
         image_paths=_optional(frame, names.image_path),
+        match_ids=match_ids,
         file_ids=file_ids,
-        original_columns=original,
     )
 
 
@@ -113,15 +120,22 @@ def _optional(frame: pd.DataFrame, name: str) -> NDArray[np.object_] | None:
 
 
 def _file_ids(reader: EmbeddingReader, names: ManifestNames) -> NDArray[np.object_] | None:
-    """Return the ids of the embedding's rows, built as the manifest's are."""
+    """Return the ids of the embedding's rows, from the columns that the manifest's come from."""
     own = reader.manifest
-    if names.id_columns and own is not None and set(names.id_columns) <= set(own.columns):
-        return _composite(own, names.id_columns)
+    if own is not None:
+        if names.id_columns and set(names.id_columns) <= set(own.columns):
+            return _composite(own, names.id_columns)
+        if not names.id_columns and names.sample_id in own.columns:
+            ids = to_text(own[names.sample_id], f"{names.sample_id} of the embedding")
+            check_no_missing(ids, f"{names.sample_id} of the embedding")
+            return ids
     return None if reader.ids is None else to_text(reader.ids, "ids of the embedding")
 
 
-def _composite(frame: pd.DataFrame, columns: Sequence[str]) -> NDArray[np.object_]:
-    return composite_ids([to_text(frame[name], name) for name in columns], columns)
+def _composite(
+    frame: pd.DataFrame, columns: Sequence[str], separator: str = "/"
+) -> NDArray[np.object_]:
+    return composite_ids([to_text(frame[name], name) for name in columns], columns, separator)
 
 
 def _check_names(columns: Sequence[str], names: ManifestNames, *, has_ids: bool) -> None:
@@ -131,11 +145,8 @@ def _check_names(columns: Sequence[str], names: ManifestNames, *, has_ids: bool)
         if name not in columns:
             raise SchemaError(f"id column {name!r} is not in the manifest; it has {listed}")
     for role, name in names.aliases().items():
-        if (
-            name not in columns
-            and name != role
-            and not (role == "group_id" and name == "sample_id")
-        ):
+        own_group = role == "group_id" and name == "sample_id"
+        if name not in columns and name != role and not own_group:
             raise SchemaError(f"{role} column {name!r} is not in the manifest; it has {listed}")
     if names.group == "group_id" and "group_id" not in columns and "slide_id" in columns:
         raise SchemaError(
@@ -151,17 +162,13 @@ def _check_names(columns: Sequence[str], names: ManifestNames, *, has_ids: bool)
 
 
 def _sample_ids(
-    frame: pd.DataFrame,
-    names: ManifestNames,
-    own_ids: NDArray[np.object_] | None,
-    file_ids: NDArray[np.object_] | None,
+    frame: pd.DataFrame, names: ManifestNames, own_ids: NDArray[np.object_] | None
 ) -> NDArray[np.object_]:
     if names.id_columns:
         return _composite(frame, names.id_columns)
     if names.sample_id in frame.columns:
         ids = to_text(frame[names.sample_id], names.sample_id)
     else:
-        assert own_ids is not None
         ids = to_text(own_ids, "ids of the embedding")
     check_no_missing(ids, names.sample_id)
     return ids

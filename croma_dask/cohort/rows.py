@@ -43,7 +43,7 @@ class RowPlan:
 
 
 def composite_ids(
-    parts: Sequence[NDArray[np.object_]], names: Sequence[str]
+    parts: Sequence[NDArray[np.object_]], names: Sequence[str], separator: str = "/"
 ) -> NDArray[np.object_]:
     """Join the columns that identify a sample together into one id, ``a/b``.
 
@@ -58,7 +58,7 @@ def composite_ids(
             raise SchemaError(f"id column {name!r} is empty in {name_rows(empty)}")
     tuples = list(zip(*parts, strict=True))
     joined = np.empty(len(tuples), dtype=object)
-    joined[:] = ["/".join(key) for key in tuples]
+    joined[:] = [separator.join(key) for key in tuples]
     seen: dict[str, tuple[str, ...]] = {}
     for text, key in zip(joined, tuples, strict=True):
         if seen.setdefault(text, key) != key:

@@ -173,6 +173,8 @@ def _plain_array(values: Any) -> Any:
 def _factorize_raw(values: Any, name: str) -> tuple[NDArray[np.intp], Any]:
     """Return codes (-1 where missing) and the distinct values, still in their own type."""
     array = values.array if isinstance(values, pd.Series | pd.Index) else values
+    if isinstance(array, pd.arrays.NumpyExtensionArray):
+        array = array.to_numpy()
     if not isinstance(array, pd.api.extensions.ExtensionArray):
         array = _numpy_column(array, name)
     if isinstance(array, pd.Categorical):

@@ -6,10 +6,15 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from croma_dask.cohort.location import Location
 from croma_dask.cohort.readers.base import EmbeddingReader
 from croma_dask.errors import SchemaError
 
 __all__ = ["open_reader"]
+
+_EXPECTED = (
+    ".npy, .npz, .h5ad, .parquet, .h5, a Zarr array, or a folder of one .h5, .npy or .npz a slide"
+)
 
 
 def open_reader(
@@ -31,14 +36,71 @@ def open_reader(
 
     Raises
     ------
-    FileNotFoundError
-        There is nothing at `path`.
     SchemaError
-        Its kind is unknown, or its content is not (rows, features).
+        There is nothing at `path`, its kind is unknown, or its content is not (rows, features).
     """
-    text = os.fspath(path)
-    if text.lower().endswith(".npy"):
+    location = Location.of(path, storage_options)
+    text = location.url
+    suffix = os.path.splitext(text)[1].lower()
+    if not location.is_local:
+        return _open_remote(location, key, storage_options)
+    if not os.path.exists(text):
+        raise SchemaError(f"there is no {os.fspath(path)}")
+    if os.path.isdir(text):
+        return _open_folder(location, key)
+    reader = _open_file(text, suffix, key)
+    if reader is None:
+        raise SchemaError(f"{location.name}: unknown kind of file; expected {_EXPECTED}")
+    return reader
+
+
+def _open_file(path: str, suffix: str, key: str | None) -> EmbeddingReader | None:
+    if suffix == ".npy":
         from croma_dask.cohort.readers.npy import NpyReader
 
-        return NpyReader(text)
-    raise SchemaError(f"{os.path.basename(text)!r}: unknown kind of file")
+        if key is not None:
+            raise SchemaError("a .npy file holds one array; leave key= (--key) out")
+        return NpyReader(path)
+    if suffix == ".npz":
+        from croma_dask.cohort.readers.npz import open_npz
+
+        return open_npz(path, key)
+    if suffix == ".h5ad":
+        from croma_dask.cohort.readers.h5ad import H5adReader
+
+        return H5adReader(path, key)
+    if suffix in {".h5", ".hdf5"}:
+        from croma_dask.cohort.readers.hdf5 import Hdf5Reader
+
+        return Hdf5Reader(path, key)
+    if suffix in {".parquet", ".pq"}:
+        from croma_dask.cohort.readers.parquet import ParquetReader
+
+        return ParquetReader(path, key)
+    if suffix == ".zip":
+        from croma_dask.cohort.readers.zarr_array import ZarrReader
+
+        return ZarrReader(path, key)
+    return None
+
+
+def _open_folder(location: Location, key: str | None) -> EmbeddingReader:
+    from croma_dask.cohort.readers.zarr_array import ZarrReader, is_zarr
+
+    if is_zarr(location):
+        return ZarrReader(location.url, key)
+    from croma_dask.cohort.readers.folder import open_folder
+
+    return open_folder(location.url, key)
+
+
+def _open_remote(
+    location: Location, key: str | None, storage_options: Mapping[str, Any] | None
+) -> EmbeddingReader:
+    from croma_dask.cohort.readers.zarr_array import ZarrReader, is_zarr
+
+    if not is_zarr(location):
+        raise SchemaError(
+            f"{location.url} is no Zarr array; other files have to be local: copy it here first"
+        )
+    return ZarrReader(location.url, key, storage_options)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from croma_dask.cohort.readers.base import BlockSource, check_shape
+from croma_dask.cohort.readers.base import BlockSource, check_shape, no_signature
 from croma_dask.errors import SchemaError
 
 __all__ = ["ArrayReader"]
@@ -52,7 +51,7 @@ class ArrayReader:
         kind = type(array).__module__.split(".")[0]
         self.source: dict[str, Any] = {"features": "array", "reader": kind}
         # nothing identifies an array between two runs: a resumed write compares its rows
-        self.signature: dict[str, Any] = {"array": uuid.uuid4().hex}
+        self.signature: dict[str, Any] = no_signature()
 
     def _unwrap(self, array: Any) -> Any:
         """Take the data out of a DataArray, rows first, and its sample ids."""

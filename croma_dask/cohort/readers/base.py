@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from croma_dask.errors import SchemaError
+from croma_dask.errors import SchemaError, name_items
 
 __all__ = [
     "BlockSource",
     "EmbeddingReader",
+    "block_edges",
     "check_finite_cast",
     "check_shape",
+    "choose_key",
     "convert",
     "file_signature",
+    "no_signature",
     "stored_dtype",
 ]
 
@@ -164,6 +168,11 @@ def file_signature(path: str | os.PathLike[str]) -> dict[str, Any]:
     return {"name": os.path.basename(path), "size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
 
 
+def no_signature() -> dict[str, Any]:
+    """Return a signature that no other run has, so that a resumed run compares rows."""
+    return {"run": uuid.uuid4().hex}
+
+
 class BlockSource:
     """Read any range of rows from a source that comes in blocks of its own.
 
@@ -202,3 +211,53 @@ class BlockSource:
                 lo = min(hi, stop)
             index += 1
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def block_edges(
+    shape: Sequence[int], itemsize: int, chunk_rows: int | None, limit: int = 256 * 2**20
+) -> list[int]:
+    """Return where blocks of rows begin, and the end, so that chunks are read once.
+
+    Blocks are whole chunks, several where chunks are small; chunks of more than `limit` bytes are
+    read in part after all, since a block is held in memory.
+    """
+    n_rows = int(shape[0])
+    row_bytes = max(1, int(shape[1]) * itemsize if len(shape) > 1 else itemsize)
+    rows = max(1, min(4096, limit // row_bytes))
+    if chunk_rows:
+        if chunk_rows >= rows:
+            rows = chunk_rows if chunk_rows * row_bytes <= limit else rows
+        else:
+            rows -= rows % chunk_rows
+    return [*range(0, n_rows, rows), n_rows]
+
+
+def choose_key(
+    name: str,
+    kind: str,
+    key: str | None,
+    *,
+    known: Iterable[str],
+    candidates: Iterable[str],
+) -> str:
+    """Return the key that was asked for, or the only one there is.
+
+    Raises
+    ------
+    SchemaError
+        The key is not there, nothing fits, or several do; the message lists them.
+    """
+    known, candidates = list(known), list(candidates)
+    if key is not None:
+        if key in known:
+            return key
+        raise SchemaError(f"{name} has no {kind} {key!r}; it has {name_items(known, limit=20)}")
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        found = f"; it has {name_items(known, limit=20)}" if known else ""
+        raise SchemaError(f"{name} has no {kind} that is two-dimensional{found}")
+    raise SchemaError(
+        f"{name} has several candidates: {name_items(candidates, limit=20)}; choose the {kind} "
+        "with key= (--key)"
+    )
