@@ -119,3 +119,6 @@ class _Package(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Package
+
+# Registers `.croma` on Datasets and DataTrees; it needs xarray and nothing else.
+importlib.import_module(f"{__name__}.accessor")

@@ -34,7 +34,7 @@ from croma_dask.index.spec import ListSpec
 from croma_dask.options import Options
 from croma_dask.progress import Progress
 
-__all__ = ["Found", "Layout", "lay_out", "search"]
+__all__ = ["Found", "Layout", "lay_out", "pair_graph", "search", "tasks_a_process", "workers_of"]
 
 log = logging.getLogger("croma_dask")
 
@@ -222,7 +222,7 @@ def search(
     Memory: as `plan` says; the embedding is never held unless it fits easily. Results do not
     depend on the engine, the ranges, the threads or the cluster.
     """
-    n_tasks = _tasks_a_process(client, options)
+    n_tasks = tasks_a_process(client, options)
     largest = max(len(scope) for scope in scopes)
     layout = lay_out(embedding, largest, spec, options, n_tasks=n_tasks, fixed=fixed)
     source = _open_source(embedding, options, keep, spooled=layout.engine == "streamed",
@@ -258,11 +258,19 @@ def search(
     return Found(found, profile, digest)
 
 
-def _tasks_a_process(client: Any, options: Options) -> int:
+def tasks_a_process(client: Any, options: Options) -> int:
+    """Tasks that run side by side in one process."""
     if client is None:
         return options.n_threads
     workers = client.scheduler_info(n_workers=-1)["workers"]
     return max((int(w["nthreads"]) for w in workers.values()), default=1)
+
+
+def workers_of(client: Any) -> int:
+    """Number of processes that work."""
+    if client is None:
+        return 1
+    return max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
 
 
 def _open_source(

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from croma_dask.cohort.open import column_array_name, store_of
 from croma_dask.cohort.store import StoredCohort
 from croma_dask.cohort.text import as_frame, match_keys, to_text
 from croma_dask.errors import SchemaError, name_items
@@ -145,25 +146,15 @@ def _from_dataset(cohort: xr.Dataset, columns: tuple[str, ...]) -> tuple[Embeddi
         raise SchemaError(
             "this Dataset is no cohort: it has no variable 'embedding' (sample, feature)"
         )
-    url = cohort.attrs.get("croma_store")
-    names = {}
-    for column in ("embedding", *columns):
-        if column in cohort.variables:
-            names[column] = getattr(cohort[column].data, "name", None)
-    if isinstance(url, str):
-        stored = StoredCohort(url)
-        untouched = {
-            column: f"croma-column-{stored.fingerprint}-{column}"
-            for column in columns
-            if column in cohort.variables
-        }
-        untouched["embedding"] = f"croma-embedding-{stored.fingerprint}"
-        if untouched == names:
-            return (
-                Embedding(stored, stored.tile_of_sample(), stored.embedding_fingerprint), stored
-            )  # fmt: skip
+    store = store_of(cohort)
+    present = [column for column in columns if column in cohort.variables]
+    if store is not None and all(
+        getattr(cohort[column].data, "name", None) == column_array_name(store.fingerprint, column)
+        for column in present
+    ):
+        return Embedding(store, store.tile_of_sample(), store.embedding_fingerprint), store
     values = check_embedding(cohort["embedding"].transpose("sample", "feature"))
-    keep = [c for c in (*columns, "dataset") if c in cohort.variables]
+    keep = [*present, *({"dataset"} & set(cohort.variables))]
     frame = {c: np.asarray(cohort[c].values) for c in keep}
     return Embedding(values, None), as_frame(frame)
 

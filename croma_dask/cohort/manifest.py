@@ -90,7 +90,9 @@ class Manifest:
     dataset: str
 
 
-def read_manifest(manifest: Any, names: ColumnNames, *, paired: bool) -> Manifest:
+def read_manifest(
+    manifest: Any, names: ColumnNames, *, paired: bool, check_ids: bool = True
+) -> Manifest:
     """Check a manifest and take what scoring needs of it.
 
     Parameters
@@ -101,6 +103,8 @@ def read_manifest(manifest: Any, names: ColumnNames, *, paired: bool) -> Manifes
         Names of the key columns.
     paired
         Whether the design needs a subset column.
+    check_ids
+        Whether ids are read and checked; of ten million that takes a while.
 
     Raises
     ------
@@ -138,7 +142,8 @@ def read_manifest(manifest: Any, names: ColumnNames, *, paired: bool) -> Manifes
     else:
         ids = to_text(frame[names.sample_id], names.sample_id)
         sample_id = lambda lo, hi: ids[lo:hi]  # noqa: E731
-    _check_ids(sample_id, subset, n_rows, names)
+    if check_ids:
+        _check_ids(sample_id, subset, n_rows, names)
     for what, column, name in (
         ("label", label, names.label),
         ("confounder level", confounder, names.confounder),

@@ -13,15 +13,16 @@ import numpy as np
 
 from croma_dask import memory, schema
 from croma_dask.cohort.align import Embedding, resolve
-from croma_dask.cohort.design import Design, Scope, check_design, scopes_of, supply_of
+from croma_dask.cohort.design import Design, Scope, check_design, scopes_of
 from croma_dask.cohort.manifest import ColumnNames, Manifest, read_manifest
-from croma_dask.errors import SchemaError, SupportError, SupportWarning, name_rows
+from croma_dask.errors import SchemaError, SupportWarning
 from croma_dask.index.neighbors import Neighbors
 from croma_dask.index.spec import ListSpec
 from croma_dask.options import Options, merged
 from croma_dask.robustness import index_scores
 from croma_dask.robustness.arguments import check_alpha, check_k, check_m, check_radius
 from croma_dask.robustness.margin import score_margin
+from croma_dask.robustness.preflight import preflight
 from croma_dask.robustness.statistics import population_std, tail_of
 from croma_dask.robustness.tau import check_tau, resolve_tau, typed_median
 from croma_dask.search import Found, search
@@ -125,7 +126,7 @@ class Inputs:
 
 def prepare(
     features: Any, manifest: Any, names: ColumnNames, evaluation_design: str,
-    *, skip_incomplete: bool = False,
+    *, skip_incomplete: bool = False, check_ids: bool = True,
 ) -> Inputs:  # fmt: skip
     """Check input and cut it into scopes; reads codes and ids, no embedding.
 
@@ -138,7 +139,7 @@ def prepare(
     design = check_design(evaluation_design)
     columns = (names.sample_id, names.label, names.group, names.confounder, names.subset)
     embedding, frame = resolve(features, manifest, tuple(dict.fromkeys(columns)))
-    checked = read_manifest(frame, names, paired=design == "paired_2x2")
+    checked = read_manifest(frame, names, paired=design == "paired_2x2", check_ids=check_ids)
     scopes = scopes_of(checked, design, skip_incomplete=skip_incomplete)
     return Inputs(embedding, checked, design, scopes)
 
@@ -168,8 +169,10 @@ def evaluate(
     inputs = prepare(
         features, manifest, names, evaluation_design, skip_incomplete=skip_incomplete
     )
-    if "CRoMa" in request.metrics and request.on_undefined == "raise":
-        _refuse_unscoreable(inputs, max(request.m))
+    if "CRoMa" in request.metrics:
+        preflight(
+            inputs.manifest, inputs.scopes, request.m, refuse=request.on_undefined == "raise"
+        )
     if client is None:
         client = active_client()
     with contextlib.ExitStack() as keep:
@@ -197,22 +200,6 @@ def active_client() -> Any:
     except ValueError:
         return None
     return client
-
-
-def _refuse_unscoreable(inputs: Inputs, m: int) -> None:
-    """Raise where a unit has fewer than m candidates of a type: known before any distance."""
-    bad: list[np.ndarray[Any, Any]] = []
-    for scope in inputs.scopes:
-        supply = supply_of(scope)
-        mine = np.flatnonzero((supply.so < m) | (supply.os < m))
-        bad.append(mine if scope.rows is None else scope.rows[mine])
-    rows = np.sort(np.concatenate(bad))
-    if rows.size:
-        raise SupportError(
-            f"{rows.size} of {inputs.n_units} units have fewer than {m} SO or OS candidates of "
-            f"another group ({name_rows(rows)}): lower m, leave these rows out, or pass "
-            "on_undefined='report' to have them reported"
-        )
 
 
 def _index_results(
@@ -281,10 +268,12 @@ def _margin_result(
     for m, score in zip(request.m, scores, strict=True):
         tail = tail_of(score.sample_values, request.alpha)
         missing = int((score.undefined_type > 0).sum())
-        if missing:
+        zero = int((score.undefined_type == 4).sum())
+        if zero:
+            # Too few candidates were told before the search; this only distances can tell.
             warnings.warn(
-                f"CRoMa: {missing} of {inputs.n_units} units are undefined at m={m} (support "
-                f"{1 - missing / inputs.n_units:.4f}; see undefined_type) and left out",
+                f"CRoMa: {zero} of {inputs.n_units} units are undefined at m={m} because their "
+                f"{m} nearest SO and OS rows all coincide with them (distance 0)",
                 SupportWarning,
                 stacklevel=4,
             )

@@ -1,0 +1,104 @@
+"""The accessor `.croma` of Datasets and DataTrees: it forwards, and does nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import xarray as xr
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from croma_dask.plan import Plan
+
+__all__ = ["CromaDatasetAccessor", "CromaTreeAccessor"]
+
+
+@xr.register_dataset_accessor("croma")
+class CromaDatasetAccessor:
+    """Score or plan a cohort Dataset; turn a result Dataset into a frame."""
+
+    def __init__(self, dataset: xr.Dataset) -> None:
+        self._dataset = dataset
+
+    def score(
+        self,
+        *,
+        confounder: str,
+        design: str = "all",
+        metrics: Sequence[str] | str = ("RI", "MaRI", "CRoMa"),
+        k_candidates: Sequence[int] = (5, 11, 21, 51),
+        m: int | Sequence[int] = 5,
+        alpha: float = 0.1,
+        tau: float | None = None,
+        warn_tau: bool = True,
+        on_undefined: str = "report",
+        skip_incomplete: bool = False,
+        label: str = "label",
+        group: str = "group_id",
+        sample_id: str = "sample_id",
+        subset: str = "subset",
+        memory: int | str | None = None,
+        threads: int | None = None,
+        scratch: str | None = None,
+        quiet: bool | None = None,
+        client: Any = None,
+    ) -> xr.DataTree:
+        """Score this cohort: see :func:`croma_dask.score`."""
+        from croma_dask.score import score
+
+        return score(
+            self._dataset, confounder=confounder, design=design, metrics=metrics,
+            k_candidates=k_candidates, m=m, alpha=alpha, tau=tau, warn_tau=warn_tau,
+            on_undefined=on_undefined, skip_incomplete=skip_incomplete, label=label, group=group,
+            sample_id=sample_id, subset=subset, memory=memory, threads=threads, scratch=scratch,
+            quiet=quiet, client=client,
+        )  # fmt: skip
+
+    def plan(
+        self,
+        *,
+        confounder: str,
+        design: str = "all",
+        metrics: Sequence[str] | str = ("RI", "MaRI", "CRoMa"),
+        k_candidates: Sequence[int] = (5, 11, 21, 51),
+        m: int | Sequence[int] = 5,
+        skip_incomplete: bool = False,
+        label: str = "label",
+        group: str = "group_id",
+        sample_id: str = "sample_id",
+        subset: str = "subset",
+        memory: int | str | None = None,
+        threads: int | None = None,
+        client: Any = None,
+    ) -> Plan:
+        """Tell what scoring this cohort will cost: see :func:`croma_dask.plan`."""
+        from croma_dask.plan import plan
+
+        return plan(
+            self._dataset, confounder=confounder, design=design, metrics=metrics,
+            k_candidates=k_candidates, m=m, skip_incomplete=skip_incomplete, label=label,
+            group=group, sample_id=sample_id, subset=subset, memory=memory, threads=threads,
+            client=client,
+        )  # fmt: skip
+
+    def to_frame(self) -> pd.DataFrame:
+        """Tidy frame of this result: see :func:`croma_dask.results.to_frame`."""
+        from croma_dask.results import to_frame
+
+        return to_frame(self._dataset)
+
+
+@xr.register_datatree_accessor("croma")
+class CromaTreeAccessor:
+    """Turn a result of several metrics into a frame."""
+
+    def __init__(self, tree: xr.DataTree) -> None:
+        self._tree = tree
+
+    def to_frame(self) -> pd.DataFrame:
+        """Tidy frame of all metrics: see :func:`croma_dask.results.to_frame`."""
+        from croma_dask.results import to_frame
+
+        return to_frame(self._tree)

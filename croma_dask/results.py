@@ -1,0 +1,168 @@
+"""Results as tables and files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from croma_dask.errors import SchemaError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+__all__ = ["FORMATS", "check_target", "save", "to_frame"]
+
+FORMATS = (".zarr", ".nc", ".csv", ".json")
+
+
+def to_frame(result: xr.Dataset | xr.DataTree) -> pd.DataFrame:
+    """Tidy frame of what a result says in single numbers.
+
+    Parameters
+    ----------
+    result
+        Dataset of one metric, or DataTree of several.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a metric, `m`, subset or candidate k, and variable: columns `metric`, `variable`,
+        `m`, `subset`, `k`, `value`. Variables along `sample` are left out: a Dataset's own
+        ``to_dataframe`` gives them.
+    """
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for name, dataset in _nodes(result):
+        for variable, array in dataset.data_vars.items():
+            if "sample" in array.dims:
+                continue
+            for at in np.ndindex(array.shape):
+                where = dict(zip(array.dims, at, strict=True))
+                rows.append(
+                    {
+                        "metric": name,
+                        "variable": str(variable),
+                        "m": _at(dataset, "m", where.get("m")),
+                        "subset": _at(dataset, "subset", where.get("subset"), scalar=False),
+                        "k": _k(dataset, where),
+                        "value": array.values[at].item(),
+                    }
+                )
+    frame = pd.DataFrame(rows, columns=["metric", "variable", "m", "subset", "k", "value"])
+    return frame.astype({"m": "Int64", "k": "Int64"})
+
+
+def _nodes(result: Any) -> list[tuple[str, xr.Dataset]]:
+    if hasattr(result, "children"):
+        found = [(name, node.to_dataset()) for name, node in result.children.items()]
+        return found or [(str(result.attrs.get("metric", "")), result.to_dataset())]
+    return [(str(result.attrs.get("metric", "")), result)]
+
+
+def _at(dataset: xr.Dataset, name: str, position: Any, *, scalar: bool = True) -> Any:
+    if name not in dataset.coords:
+        return None
+    coordinate = dataset[name].values
+    if coordinate.ndim == 0:
+        return coordinate.item() if scalar else None
+    return None if position is None else coordinate[position]
+
+
+def _k(dataset: xr.Dataset, where: dict[Any, int]) -> Any:
+    if "k_candidate" in where:
+        return int(dataset["k_candidate"].values[where["k_candidate"]])
+    if "k" in where:
+        return int(dataset["k"].values[where["k"]])
+    return _at(dataset, "k", None)
+
+
+def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Check where a result is to go, before it is computed.
+
+    Raises
+    ------
+    SchemaError
+        The ending is none of :data:`FORMATS`, the folder is not there, or something is there
+        already.
+    """
+    target = Path(path)
+    if target.suffix not in FORMATS:
+        raise SchemaError(
+            f"result {str(path)!r} ends in {target.suffix!r}; expected one of {', '.join(FORMATS)}"
+        )
+    if not target.absolute().parent.is_dir():
+        raise SchemaError(f"the folder of {str(path)!r} does not exist; make it first")
+    if target.exists() and not overwrite:
+        raise SchemaError(f"{str(path)!r} exists already; remove it or pass --overwrite")
+    return target
+
+
+def save(result: xr.DataTree, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write a result, whole or not at all.
+
+    Parameters
+    ----------
+    result
+        What :func:`croma_dask.score` returned.
+    path
+        ``.zarr`` or ``.nc``: everything, labelled; ``.csv``: the tidy frame; ``.json``: the same by
+        metric.
+    overwrite
+        Replace what is there.
+    """
+    target = check_target(path, overwrite=overwrite)
+    # Beside the target, on the same file system, so that the last step is one rename.
+    partial = target.with_name(f".{target.name}.partial-{os.getpid()}{target.suffix}")
+    try:
+        if target.suffix == ".zarr":
+            result.to_zarr(partial, mode="w", consolidated=False)
+        elif target.suffix == ".nc":
+            result.to_netcdf(partial, engine="h5netcdf")
+        elif target.suffix == ".csv":
+            to_frame(result).to_csv(partial, index=False)
+        else:
+            partial.write_text(json.dumps(_as_json(result), indent=1, allow_nan=False) + "\n")
+        if target.is_dir():
+            shutil.rmtree(target)
+        os.replace(partial, target)
+    finally:
+        if partial.is_dir():
+            shutil.rmtree(partial)
+        else:
+            partial.unlink(missing_ok=True)
+
+
+def _as_json(result: xr.DataTree) -> dict[str, Any]:
+    """Nested plain values; NaN becomes null, as JSON has none."""
+    found: dict[str, Any] = {"attrs": _plain(dict(result.attrs)), "metrics": {}}
+    for name, dataset in _nodes(result):
+        found["metrics"][name] = {
+            "attrs": _plain(dict(dataset.attrs)),
+            **{c: _plain(dataset[c].values.tolist()) for c in ("k", "m", "k_candidate", "subset")
+               if c in dataset.coords},
+            **{
+                str(v): _plain(array.values.tolist())
+                for v, array in dataset.data_vars.items()
+                if "sample" not in array.dims
+            },
+        }  # fmt: skip
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,116 @@
+"""What counts alone tell before any distance is computed: which units CRoMa cannot score."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from croma_dask.cohort.design import Scope, supply_of
+from croma_dask.cohort.manifest import Manifest
+from croma_dask.errors import SupportError, SupportWarning, name_rows
+
+__all__ = ["Unscoreable", "preflight", "unscoreable"]
+
+
+@dataclass(frozen=True)
+class Unscoreable:
+    """Units that have fewer than m SO or OS candidates of another group.
+
+    Attributes
+    ----------
+    m
+        The radius.
+    n, n_units
+        How many there are, of how many.
+    no_so, no_os
+        Fewer than m SO candidates; fewer than m OS candidates (a unit may be both).
+    first
+        First five manifest rows.
+    cells
+        (label, confounder, count) of the cells they lie in, most first.
+    """
+
+    m: int
+    n: int
+    n_units: int
+    no_so: int
+    no_os: int
+    first: tuple[int, ...]
+    cells: tuple[tuple[str, str, int], ...]
+
+    def __str__(self) -> str:
+        """One sentence, cells included."""
+        if not self.n:
+            return f"CRoMa at m={self.m}: all {self.n_units} units can be scored"
+        cells = ", ".join(f"{a} x {b}: {n}" for a, b, n in self.cells[:5])
+        more = f" and {len(self.cells) - 5} more cells" if len(self.cells) > 5 else ""
+        return (
+            f"CRoMa at m={self.m}: {self.n} of {self.n_units} units cannot be scored "
+            f"({name_rows(self.first, total=self.n)}): {self.no_so} have fewer than {self.m} SO "
+            f"and {self.no_os} fewer than {self.m} OS candidates of another group; by label x "
+            f"confounder: {cells}{more}"
+        )
+
+
+def unscoreable(manifest: Manifest, scopes: Sequence[Scope], m_values: Sequence[int]) -> list[
+    Unscoreable
+]:
+    """Count the units that cannot be scored at each radius, from label x confounder x group."""
+    supplies = [supply_of(scope) for scope in scopes]
+    n_units = sum(len(scope) for scope in scopes)
+    n_confounders = len(manifest.confounder.names)
+    found = []
+    for m in m_values:
+        rows, no_so, no_os = [], 0, 0
+        for scope, supply in zip(scopes, supplies, strict=True):
+            few_so, few_os = supply.so < m, supply.os < m
+            no_so += int(few_so.sum())
+            no_os += int(few_os.sum())
+            mine = np.flatnonzero(few_so | few_os)
+            rows.append(mine if scope.rows is None else scope.rows[mine])
+        bad = np.sort(np.concatenate(rows))
+        cell = manifest.label.codes[bad].astype(np.int64) * n_confounders + (
+            manifest.confounder.codes[bad]
+        )
+        codes, counts = np.unique(cell, return_counts=True)
+        order = np.argsort(-counts, kind="stable")
+        cells = tuple(
+            (
+                manifest.label.names[int(codes[at]) // n_confounders],
+                manifest.confounder.names[int(codes[at]) % n_confounders],
+                int(counts[at]),
+            )
+            for at in order
+        )
+        first = tuple(int(r) for r in bad[:5])
+        found.append(Unscoreable(m, int(bad.size), n_units, no_so, no_os, first, cells))
+    return found
+
+
+def preflight(
+    manifest: Manifest, scopes: Sequence[Scope], m_values: Sequence[int], *, refuse: bool
+) -> None:
+    """Tell before the search which units CRoMa will not score.
+
+    Raises
+    ------
+    SupportError
+        With `refuse`, when there are any.
+
+    Warns
+    -----
+    SupportWarning
+        Otherwise: counts, first rows and cells, for each radius.
+    """
+    for found in unscoreable(manifest, scopes, m_values):
+        if not found.n:
+            continue
+        if refuse:
+            raise SupportError(
+                f"{found}. Lower m, leave these rows out, or pass on_undefined='report' to have "
+                "them reported"
+            )
+        warnings.warn(f"{found}; they are reported as undefined", SupportWarning, stacklevel=4)

@@ -1,0 +1,125 @@
+"""Any set of robustness metrics of a cohort, in one search."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from croma_dask.cohort.manifest import ColumnNames
+from croma_dask.robustness.evaluate import Request, evaluate
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["DEFAULT_K", "DEFAULT_METRICS", "cohort_of", "score"]
+
+DEFAULT_METRICS = ("RI", "MaRI", "CRoMa")
+DEFAULT_K = (5, 11, 21, 51)
+
+
+def score(
+    cohort: Any,
+    manifest: Any = None,
+    *,
+    confounder: str,
+    design: str = "all",
+    metrics: Sequence[str] | str = DEFAULT_METRICS,
+    k_candidates: Sequence[int] = DEFAULT_K,
+    m: int | Sequence[int] = 5,
+    alpha: float = 0.1,
+    tau: float | None = None,
+    warn_tau: bool = True,
+    on_undefined: str = "report",
+    skip_incomplete: bool = False,
+    label: str = "label",
+    group: str = "group_id",
+    sample_id: str = "sample_id",
+    subset: str = "subset",
+    memory: int | str | None = None,
+    threads: int | None = None,
+    scratch: str | None = None,
+    quiet: bool | None = None,
+    client: Any = None,
+) -> xr.DataTree:
+    """Score a cohort: all metrics from one search of its neighbours.
+
+    Parameters
+    ----------
+    cohort
+        Path or URL of a store, a cohort as :func:`croma_dask.open_cohort` returns it, or an array
+        of shape (N, D) with a `manifest`.
+    manifest
+        One row a sample, for an array.
+    confounder
+        Name of the confounder column.
+    design
+        ``all`` or ``paired_2x2``.
+    metrics
+        Any of ``RI``, ``MaRI``, ``CRoMa``.
+    k_candidates
+        Candidates for the operating k of RI and MaRI; those not below the number of rows are left
+        out of the choice.
+    m
+        Radius of CRoMa, or several.
+    alpha
+        Tail of CRoMa's `q_alpha` and `ltm_alpha`.
+    tau, warn_tau
+        Bandwidth of MaRI (None: recommended), and whether to warn when a pinned one is far off.
+    on_undefined
+        ``report`` or ``raise`` for units that CRoMa cannot score.
+    skip_incomplete
+        Leave subsets that are no complete 2x2 out, with a warning.
+    label, group, sample_id, subset
+        Names of the other key columns.
+    memory, threads, scratch, quiet
+        Override :func:`croma_dask.set_options` for this call: memory that the run may take above
+        the bare process, threads, folder for the lists of a streamed run, no progress.
+    client
+        `distributed.Client` to run on; by default the active one, or else threads.
+
+    Returns
+    -------
+    xarray.DataTree
+        One node a metric, e.g. ``tree["CRoMa"].value``; see :data:`croma_dask.schema.METRICS`.
+
+    Raises
+    ------
+    SchemaError, StoreError, SupportError, MemoryLimitError
+        As the metrics' own ``compute``; before anything long is run.
+
+    Warns
+    -----
+    SupportWarning, InputWarning, RuntimeWarning
+        As the metrics' own ``compute``.
+
+    Notes
+    -----
+    Memory: :func:`croma_dask.plan` with the same arguments tells it, and the time. A run that was
+    interrupted resumes from its scratch folder when it is called again with the same arguments.
+    """
+    import xarray as xr
+
+    request = Request.of(
+        metrics, k_candidates=k_candidates, m=m, alpha=alpha, tau=tau, warn_tau=warn_tau,
+        on_undefined=on_undefined,
+    )  # fmt: skip
+    results = evaluate(
+        cohort_of(cohort), manifest, ColumnNames(confounder, label, group, sample_id, subset),
+        design, request, skip_incomplete=skip_incomplete, client=client,
+        memory=memory, threads=threads, scratch=scratch, quiet=quiet,
+    )  # fmt: skip
+    tree = xr.DataTree.from_dict(dict(results))
+    first = next(iter(results.values()))
+    shared = ("dataset", "evaluation_design", "n_rows", "embedding_fingerprint")
+    tree.attrs = {name: first.attrs[name] for name in (*shared, "croma_dask_version", "created")}
+    return tree
+
+
+def cohort_of(cohort: Any) -> Any:
+    """Open a cohort that is given by its place; pass everything else through."""
+    if isinstance(cohort, str | os.PathLike):
+        from croma_dask.cohort.store import StoredCohort
+
+        return StoredCohort(cohort)
+    return cohort
