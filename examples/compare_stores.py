@@ -40,9 +40,9 @@ def main() -> None:
     both = change.notnull()
     better = (change > 0).where(both).mean()
     print(f"{int(both.sum())} samples scored in both, {float(better):.0%} with a higher margin")
-    by_label = xr.Dataset({"first": first, "second": second, "change": change})
+    by_label = xr.Dataset({"first": first, "second": second, "change": change}).groupby("label")
     print("median margin by label:")
-    print(by_label.groupby("label").median().to_dataframe().round(3).to_string())
+    print(by_label.median().drop_vars("m").to_dataframe().round(3).to_string())
 
 
 if __name__ == "__main__":

@@ -18,32 +18,34 @@ import xarray as xr
 import croma_dask as cd
 
 ROOT = Path(__file__).resolve().parents[1]
-EMBEDDINGS = ("digits_raw", "digits_normalised")
+EMBEDDINGS = {"digits_raw": "raw pixels", "digits_normalised": "normalised"}
 
-# Metric, variable in its result, format, what to read in it.
+# Title, metric, variable of its result, format, what to read in it.
 ROWS = [
-    ("RI", "value", "{:.2f}", "same digit, other scanner among the nearest; neutral 0.5"),
-    ("RI", "support", "{:.0%}", "images for which RI could be said at all"),
-    ("RI", "k", "{:d}", "neighbours looked at"),
-    ("MaRI", "value", "{:.2f}", "RI with near neighbours counting more; neutral 0.5"),
-    ("CRoMa", "value", "{:+.2f}", "the typical image's margin; digit wins above 0"),
-    ("CRoMa", "ltm_alpha", "{:+.2f}", "lower-tail mean: the worst tenth of the images"),
-    ("CRoMa", "f0", "{:.0%}", "F(0): images at which the scanner wins"),
-    ("CRoMa", "support", "{:.0%}", "images that CRoMa could score"),
+    ("RI", "RI", "value", ".2f", "share of neighbours that follow the digit; neutral 0.5"),
+    ("  support", "RI", "support", ".0%", "images that RI can say something about"),
+    ("  k", "RI", "k", "d", "neighbours looked at"),
+    ("MaRI", "MaRI", "value", ".2f", "the same, near neighbours counting more"),
+    (
+        "CRoMa",
+        "CRoMa",
+        "value",
+        "+.2f",
+        "typical image: digit wins above 0, scanner below",
+    ),
+    ("  lower tail", "CRoMa", "ltm_alpha", "+.2f", "the same for the worst tenth of the images"),
+    ("  F(0)", "CRoMa", "f0", ".0%", "images at which the scanner wins"),
+    ("  support", "CRoMa", "support", ".0%", "images that CRoMa can say something about"),
 ]
-NAMES = {"value": "", "ltm_alpha": " lower tail", "f0": " F(0)"}
 
 
 def table(results: dict[str, xr.DataTree]) -> str:
     """Lay the headline numbers of several results side by side."""
-    width = max(len(name) for name in results) + 2
-    lines = [" " * 18 + "".join(f"{name:>{width}}" for name in results)]
-    for metric, variable, form, meaning in ROWS:
-        title = metric + NAMES.get(variable, f" {variable}")
-        cells = [form.format(tree[metric][variable].item()) for tree in results.values()]
-        lines.append(
-            f"{title:<18}" + "".join(f"{cell:>{width}}" for cell in cells) + "   " + meaning
-        )
+    lines = [" " * 14 + "".join(f"{EMBEDDINGS[name]:>12}" for name in results)]
+    for title, metric, variable, form, meaning in ROWS:
+        values = [tree[metric][variable].item() for tree in results.values()]
+        cells = "".join(f"{value:{form}}".rjust(12) for value in values)
+        lines.append(f"{title:<14}{cells}   {meaning}")
     return "\n".join(lines)
 
 
@@ -58,10 +60,12 @@ def main(out: Path) -> None:
         path = out / f"{name}.zarr"
         shutil.rmtree(path, ignore_errors=True)
         results[name].to_zarr(path, consolidated=False)
-    images = results[EMBEDDINGS[0]]["CRoMa"].sizes["sample"]
-    print(f"{images} handwritten digits, two scanners: which decides, the digit or the scanner?\n")
+    n_images = results["digits_raw"]["CRoMa"].sizes["sample"]
+    print(f"{n_images:,} images of handwritten digits, taken with two scanners.")
+    print("What decides which images lie close together: the digit, or the scanner?\n")
     print(table(results))
-    print(f"\nResults: {', '.join(str(out / f'{name}.zarr') for name in EMBEDDINGS)}")
+    print("\nThe README says how to read this. The results, image by image, are in")
+    print("\n".join(f"  {out / name}.zarr" for name in results))
 
 
 if __name__ == "__main__":

@@ -5,11 +5,14 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import croma_dask
+
+ROOT = Path(__file__).resolve().parents[2]
 
 PUBLIC = {
     "RI",
@@ -85,7 +88,9 @@ from croma_dask import {name}
 assert inspect.isfunction({name})
 assert inspect.ismodule(sys.modules["croma_dask.{name}"])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT
+    )
     assert done.returncode == 0, done.stderr
 
 

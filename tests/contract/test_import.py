@@ -5,8 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
 
 FORBIDDEN = {"jax", "matplotlib", "numba", "pynndescent", "scipy", "sklearn"}
 
@@ -16,7 +19,11 @@ LATE = {"anndata", "dask.array", "distributed", "h5py", "h5netcdf", "rich", "zar
 
 def run_python(code: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -54,22 +61,24 @@ def test_help__loads_no_heavy_module() -> None:
 def test_import__takes_less_than_half_a_second() -> None:
     """Above Python itself, nearly all of it pandas and xarray, which the accessor needs.
 
-    The best of several: what a busy machine adds to one of them is not the package's.
+    The best of several tries: what a busy machine adds to one of them is not the package's.
     """
-    seconds, of_xarray = [], []
-    for _ in range(7):
-        first, both = run_python(
-            """
-            import time
-            start = time.perf_counter()
-            import xarray
-            print(time.perf_counter() - start)
-            import croma_dask
-            print(time.perf_counter() - start)
-            """
-        ).split()
-        of_xarray.append(float(first))
-        seconds.append(float(both))
-    own = min(both - first for both, first in zip(seconds, of_xarray, strict=True))
-    assert own < 0.1, f"{own:.3f} s beside xarray"
-    assert min(seconds) < 0.5, f"{min(seconds):.3f} s, of which xarray {min(of_xarray):.3f} s"
+    best, own = float("inf"), float("inf")
+    for _ in range(20):
+        of_xarray, total = map(
+            float,
+            run_python(
+                """
+                import time
+                start = time.perf_counter()
+                import xarray
+                print(time.perf_counter() - start)
+                import croma_dask
+                print(time.perf_counter() - start)
+                """
+            ).split(),
+        )
+        best, own = min(best, total), min(own, total - of_xarray)
+        if best < 0.5 and own < 0.05:
+            return
+    pytest.fail(f"{best:.3f} s in all, {own:.3f} s of it beside xarray")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -59,6 +60,7 @@ def test_examples__run_without_a_warning(script: str, tmp_path: Path) -> None:
     arguments = [str(tmp_path)] if script == "demo.py" else []
     done = subprocess.run(
         [sys.executable, "-W", "error", str(ROOT / "examples" / script), *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
