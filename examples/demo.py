@@ -8,7 +8,6 @@ pixels, and pixels normalised image by image. See stores/make_demo.py for how th
 
 from __future__ import annotations
 
-import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -57,9 +56,7 @@ def main(out: Path) -> None:
     for name in EMBEDDINGS:
         cohort = cd.open_cohort(str(ROOT / "stores" / f"{name}.zarr"))
         results[name] = cd.score(cohort, confounder="scanner")
-        path = out / f"{name}.zarr"
-        shutil.rmtree(path, ignore_errors=True)
-        results[name].to_zarr(path, consolidated=False)
+        results[name].to_zarr(out / f"{name}.zarr", mode="w", consolidated=False)
     n_images = results["digits_raw"]["CRoMa"].sizes["sample"]
     print(f"{n_images:,} images of handwritten digits, taken with two scanners.")
     print("What decides which images lie close together: the digit, or the scanner?\n")

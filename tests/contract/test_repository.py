@@ -68,3 +68,8 @@ def test_examples__run_without_a_warning(script: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     assert not done.stderr
+    if script == "demo.py":
+        heading = done.stdout.index("raw pixels")
+        rows = done.stdout[heading:].split("\n\n")[0].splitlines()
+        shown = (ROOT / "README.md").read_text(encoding="utf-8")
+        assert [row for row in rows if row.strip() not in shown] == []
