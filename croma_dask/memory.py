@@ -27,10 +27,11 @@ SMALLEST_RANGE = 256
 _ROW_CODES = 64
 """Codes, positions, norms and half-norms of a row."""
 
-_KERNELS = 96 << 20
-"""What importing numba, dask and zarr and compiling the kernels adds to the process."""
+_LIBRARIES = 320 << 20
+"""What the process holds once pandas, xarray, zarr, dask, numba and LLVM are loaded and the kernels
+compiled: 312 MB above a bare Python (measured, benchmarks/README.md)."""
 
-_TRANSIENT = 24 << 20
+_TRANSIENT = 12 << 20
 """Blocks of rows being converted, pairs being measured (index/sweep.py, kernels/screen.py)."""
 
 
@@ -142,13 +143,13 @@ def largest_range(cost: RangeCost, allowed: int, n_tasks: int, fixed: int) -> in
     MemoryLimitError
         Not even ranges of a few hundred rows fit.
     """
-    budget = (allowed - fixed - _KERNELS) // max(n_tasks, 1)
+    budget = (allowed - fixed - _LIBRARIES) // max(n_tasks, 1)
     per_row = 2 * (cost.row + cost.lists) + cost.closing
     rows = (budget - TILE - cost.chunk - _TRANSIENT) // per_row
     if rows >= SMALLEST_RANGE:
         return int(rows)
     least = (
-        (task_total(cost, SMALLEST_RANGE)) * max(n_tasks, 1) + fixed + _KERNELS
+        (task_total(cost, SMALLEST_RANGE)) * max(n_tasks, 1) + fixed + _LIBRARIES
     )
     terms = task_bytes(cost, SMALLEST_RANGE)
     worst = max(terms, key=lambda name: terms[name])
@@ -157,7 +158,7 @@ def largest_range(cost: RangeCost, allowed: int, n_tasks: int, fixed: int) -> in
         f"task{'s' * (n_tasks != 1)} at once ("
         + ", ".join(f"{name} {format_bytes(size)}" for name, size in terms.items())
         + f" a task; manifest and results {format_bytes(fixed)}; libraries "
-        f"{format_bytes(_KERNELS)}), over the allowed {format_bytes(allowed)}; the largest term is "
+        f"{format_bytes(_LIBRARIES)}), over the allowed {format_bytes(allowed)}; the largest term is "
         f"{worst!r}: raise memory= (--memory), or lower threads= to run fewer tasks at once"
         + (", or ask for smaller k and m" if worst == "lists" else "")
     )
@@ -170,7 +171,7 @@ def task_total(cost: RangeCost, rows: int) -> int:
 
 def streamed_bytes(cost: RangeCost, rows: int, n_tasks: int, fixed: int) -> int:
     """Peak of a process that runs `n_tasks` tasks side by side."""
-    return task_total(cost, rows) * n_tasks + fixed + _KERNELS
+    return task_total(cost, rows) * n_tasks + fixed + _LIBRARIES
 
 
 def direct_bytes(cost: RangeCost, n_rows: int, n_threads: int, fixed: int) -> int:
@@ -179,5 +180,5 @@ def direct_bytes(cost: RangeCost, n_rows: int, n_threads: int, fixed: int) -> in
         n_rows * (cost.row + cost.lists + cost.closing)
         + n_threads * (TILE + cost.chunk + _TRANSIENT)
         + fixed
-        + _KERNELS
+        + _LIBRARIES
     )

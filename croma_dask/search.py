@@ -108,8 +108,16 @@ def range_cost(embedding: Embedding, spec: ListSpec) -> memory.RangeCost:
         n_features=embedding.n_features,
         itemsize=4 if small else 8,
         screened=spec.screened,
-        chunk=min(step, embedding.n_tiles) * embedding.n_features * (embedding.dtype.itemsize + 8),
+        chunk=min(step, embedding.n_tiles) * embedding.n_features * _read_bytes(embedding.dtype),
     )
+
+
+def _read_bytes(dtype: np.dtype[Any]) -> int:
+    """Bytes a value while it is read: as stored, and once or twice as converted."""
+    if dtype == np.float32 and dtype.isnative:
+        return 4
+    small = dtype.newbyteorder("=") in (np.dtype(np.float16), np.dtype(np.float32))
+    return dtype.itemsize + (4 if small else 16)
 
 
 def lay_out(

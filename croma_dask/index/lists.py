@@ -59,15 +59,6 @@ class Lists:
             known_count=np.zeros(n, np.int32),
         )
 
-    @classmethod
-    def closed(cls, n: int, spec: ListSpec) -> Lists:
-        """Lists that take nothing: a side that has met its partner already."""
-        lists = cls.empty(0, spec)
-        lists.fill = np.zeros((3, n), np.int32)
-        lists.threshold = np.full((3, n), -np.inf, np.float32)
-        lists.limit = lists.threshold.copy()
-        return lists
-
     def meet(self, partner: Range) -> None:
         """Note the candidates of a partner range for the error bound."""
         self.longest = max(self.longest, partner.longest)
@@ -105,21 +96,33 @@ class Lists:
     @classmethod
     def unpack(cls, packed: dict[str, Any], spec: ListSpec) -> Lists:
         """Take up lists where a former task left them."""
-        n = packed["keys"].shape[0]
-        lists = cls.empty(n, spec)
+        lists = cls.empty(packed["keys"].shape[0], spec)
         lists.fill[:] = packed["fill"]
         lists.threshold[:] = packed["threshold"]
         lists.limit[:] = np.maximum(lists.threshold, lists.threshold[0])
-        used = entries_used(lists.fill, spec)
-        row = np.where(used, (packed["keys"] & 0xFFFFFFFF).astype(np.int32), np.int32(2**31 - 1))
-        order = np.argsort(row, axis=1, kind="stable")
-        lists.known_row = np.take_along_axis(row, order, axis=1)
-        lists.known_distance = np.take_along_axis(packed["distance"], order, axis=1)
-        lists.known_count = used.sum(axis=1).astype(np.int32)
         for s, b, length in zip(spec.start, spec.base, spec.length, strict=True):
             lists.keys[:, s : s + length] = packed["keys"][:, b : b + length]
         lists.longest, lists.largest_half = (float(v) for v in packed["bounds"])
+        lists.know(packed["distance"], spec)
         return lists
+
+    def know(self, distance: F64, spec: ListSpec) -> None:
+        """Remember the exact distances of settled lists, so that none is measured again.
+
+        Parameters
+        ----------
+        distance
+            (n, screened) in the layout of the screened entries.
+        """
+        used = entries_used(self.fill, spec)
+        row = np.full(used.shape, np.iinfo(np.int32).max, np.int32)
+        for s, b, length in zip(spec.start, spec.base, spec.length, strict=True):
+            row[:, b : b + length] = self.keys[:, s : s + length] & 0xFFFFFFFF
+        row[~used] = np.iinfo(np.int32).max
+        order = np.argsort(row, axis=1)
+        self.known_row = np.take_along_axis(row, order, axis=1)
+        self.known_distance = np.take_along_axis(distance, order, axis=1)
+        self.known_count = used.sum(axis=1).astype(np.int32)
 
 
 def entries_used(fill: I32, spec: ListSpec) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -133,45 +133,67 @@ def meet_blocks(job: Job, block_i: int, block_j: int, *_after: Any) -> int:
             if not partners:
                 continue
             range_i = job.load(i)
+            # The lists of i stay in memory while its partners come and go.
+            side_i = _Side.take_up(job, i, range_i)
             for j in partners:
-                range_j = range_i if j == i else job.load(j)
-                _meet(job, i, j, range_i, range_j, buffer)
-                pairs += len(range_i) * len(range_j)
+                if j == i:
+                    _meet(job, side_i, side_i, buffer)
+                    continue
+                side_j = _Side.take_up(job, j, job.load(j))
+                _meet(job, side_i, side_j, buffer)
+                side_j.put_down(job)
+                pairs += len(range_i) * len(side_j.home)
+                del side_j
+            side_i.put_down(job)
     return pairs
 
 
-def _meet(
-    job: Job, i: int, j: int, range_i: Range, range_j: Range, buffer: Any
-) -> None:
-    sides = [(i, range_i, j)] if i == j else [(i, range_i, j), (j, range_j, i)]
-    lists, met = [], []
-    for number, home, partner in sides:
+@dataclass
+class _Side:
+    """A range in a task: its rows, its lists, whom they have met, and what is measured so far."""
+
+    number: int
+    home: Range
+    lists: Lists
+    met: Any
+    distance: F64 | None
+
+    @classmethod
+    def take_up(cls, job: Job, number: int, home: Range) -> _Side:
         packed = job.scratch.read_lists(number)
-        done = np.zeros(job.n_ranges, bool) if packed is None else packed["met"]
-        met.append(done)
-        if done[partner]:
-            lists.append(Lists.closed(len(home), job.spec))
-        elif packed is None:
-            lists.append(Lists.empty(len(home), job.spec))
-        else:
-            lists.append(Lists.unpack(packed, job.spec))
-        del packed
-    takes = [not done[partner] for done, (_, _, partner) in zip(met, sides, strict=True)]
+        if packed is None:
+            return cls(number, home, Lists.empty(len(home), job.spec),
+                       np.zeros(job.n_ranges, bool), None)  # fmt: skip
+        return cls(number, home, Lists.unpack(packed, job.spec), packed["met"], None)
+
+    def measure(self, job: Job, partner: Range) -> None:
+        """Measure what has entered the lists from a partner, while its rows are in memory."""
+        self.lists.settle(job.spec)
+        self.distance = exact_distances(self.home, self.lists, job.spec, [partner])
+
+    def put_down(self, job: Job) -> None:
+        """Write a new generation, if there is anything new."""
+        if self.distance is not None:
+            packed = self.lists.pack(job.spec, self.distance)
+            job.scratch.write_lists(self.number, {**packed, "met": self.met})
+
+
+def _meet(job: Job, side_i: _Side, side_j: _Side, buffer: Any) -> None:
+    same = side_i is side_j
+    take_i, take_j = not side_i.met[side_j.number], not side_j.met[side_i.number]
+    for side in (side_i,) if same else (side_i, side_j):
+        if side.distance is not None:
+            side.lists.know(side.distance, job.spec)
     sweep(
-        range_i, range_j, lists[0], lists[-1], job.spec, buffer,
-        take_i=takes[0], take_j=takes[-1],
+        side_i.home, side_j.home, side_i.lists, side_j.lists, job.spec, buffer,
+        take_i=take_i, take_j=take_j,
     )  # fmt: skip
-    for side, (number, home, partner) in enumerate(sides):
-        if not takes[side]:
-            continue
-        lists[side].settle(job.spec)
-        other = range_j if number == i else range_i
-        distance = exact_distances(home, lists[side], job.spec, [other])
-        packed = lists[side].pack(job.spec, distance)
-        met[side][partner] = True
-        # Room for the file's arrays before the buffer is needed again: the peak is here.
-        lists[side] = Lists.closed(0, job.spec)
-        job.scratch.write_lists(number, {**packed, "met": met[side]})
+    if take_i:
+        side_i.measure(job, side_j.home)
+        side_i.met[side_j.number] = True
+    if take_j and not same:
+        side_j.measure(job, side_i.home)
+        side_j.met[side_i.number] = True
 
 
 def finish_range(job: Job, number: int, *_after: Any) -> int:

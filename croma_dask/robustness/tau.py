@@ -17,8 +17,8 @@ __all__ = ["FALLBACK_TAU", "check_tau", "resolve_tau", "typed_median"]
 
 FALLBACK_TAU = 0.2
 _TOO_FAR = 4.0
-_GATHER = 1 << 22
-"""Typed distances up to which they are simply gathered (32 MiB)."""
+_GATHER = 1 << 20
+"""Typed distances up to which they are simply gathered (8 MiB)."""
 
 
 def check_tau(tau: float | None) -> float | None:
