@@ -131,22 +131,19 @@ def build_columns(
         if kept in RESERVED or kept in columns:
             raise SchemaError(f"manifest column {kept!r}: this name is taken; rename the column")
         codes, levels = factorize_text(frame[name], kept)
-        columns[kept] = Column(kept, _kind_of(kept, len(levels), len(codes)), codes, levels)
-    renamed = {name: f"original_{name}" for name in aliases if name in frame.columns}
+        roles = {kept, *(new for new, old in aliases.items() if old == name)}
+        columns[kept] = Column(kept, _kind_of(roles, len(levels), len(codes)), codes, levels)
     for new, old in aliases.items():
-        source = columns[renamed.get(old, old)]
-        kind = source.kind
-        if new in CODE_COLUMNS and source.name not in TEXT_COLUMNS:
-            kind = "category"
-            columns[source.name] = Column(source.name, kind, source.codes, source.levels)
-        columns[new] = Column(new, kind, source.codes, source.levels, source.name)
+        source = columns[f"original_{old}" if old in aliases else old]
+        columns[new] = Column(new, source.kind, source.codes, source.levels, source.name)
     return columns
 
 
-def _kind_of(name: str, n_levels: int, n_rows: int) -> Kind:
-    if name in TEXT_COLUMNS:
+def _kind_of(roles: set[str], n_levels: int, n_rows: int) -> Kind:
+    """Choose how a column is stored that goes by these names."""
+    if roles & set(TEXT_COLUMNS):
         return "text"
-    if name in CODE_COLUMNS or n_levels <= max(FEW_LEVELS, n_rows // 4):
+    if roles & set(CODE_COLUMNS) or n_levels <= max(FEW_LEVELS, n_rows // 4):
         return "category"
     return "text"
 

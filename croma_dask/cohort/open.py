@@ -147,7 +147,7 @@ class _LazyColumn:
 def _embedding(store: StoredCohort) -> da.Array:
     import dask.array as da
 
-    array: da.Array = da.from_array(  # type: ignore[no-untyped-call]
+    array: da.Array = da.from_array(
         _LazyRows(store),
         chunks=(_chunk_rows(store), store.n_features),
         name=embedding_array_name(store.fingerprint),
@@ -161,7 +161,7 @@ def _embedding(store: StoredCohort) -> da.Array:
 def _column(store: StoredCohort, column: str) -> da.Array:
     import dask.array as da
 
-    array: da.Array = da.from_array(  # type: ignore[no-untyped-call]
+    array: da.Array = da.from_array(
         _LazyColumn(store, column),
         chunks=(_chunk_rows(store),),
         name=column_array_name(store.fingerprint, column),

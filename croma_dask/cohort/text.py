@@ -206,20 +206,17 @@ def _numpy_column(values: Any, name: str) -> NDArray[Any]:
 
 def _check_mixture(array: NDArray[np.object_], name: str) -> None:
     """Refuse an object column whose values are of several kinds."""
-    kind = pd.api.types.infer_dtype(array, skipna=True)
+    present = array[~pd.isna(array)]
+    kind = pd.api.types.infer_dtype(present, skipna=False)
     if kind in _TEXT_KINDS | _NUMBER_KINDS | _OTHER_KINDS:
         return
-    types = sorted({type(value).__name__ for value in array if not _is_missing(value)})
+    types = sorted({type(value).__name__ for value in present})
     if kind in {"mixed", "mixed-integer"} and len(types) > 1:
         raise SchemaError(
             f"column {name!r} mixes values of type {', '.join(types)}: is 1 the same as '1'? "
             "Convert the column to text first"
         )
     raise SchemaError(f"column {name!r} holds values of type {', '.join(types)}; expected text")
-
-
-def _is_missing(value: object) -> bool:
-    return value is None or value is pd.NA or value is pd.NaT or value != value
 
 
 def _texts_of(uniques: Any, name: str) -> list[str]:

@@ -250,6 +250,26 @@ def test_roles__every_sample_its_own_group(tmp_path: Path, rng):
     assert StoredCohort(url).codes("group_id")[0].tolist() == [0, 1, 2, 3, 4, 5]
 
 
+def test_roles__one_column_may_play_two(tmp_path: Path, rng):
+    manifest = pd.DataFrame({"cell": list("abcdef"), "label": list("xyxyxy")})
+    x = rng.standard_normal((6, 2))
+    store = StoredCohort(
+        write_cohort(tmp_path / "c.zarr", x, manifest, sample_id="cell", group="cell")
+    )
+    for column in ("cell", "sample_id", "group_id"):
+        assert store.kind(column) == "text"
+        assert store.codes(column)[0].tolist() == [0, 1, 2, 3, 4, 5]
+    swapped = manifest.assign(group_id=list("uvwuvw"))
+    store = StoredCohort(
+        write_cohort(
+            tmp_path / "d.zarr", x, swapped, sample_id="cell", group="label", label="group_id"
+        )
+    )
+    assert store.text("label").tolist() == list("uvwuvw")
+    assert store.text("group_id").tolist() == list("xyxyxy")
+    store.verify()
+
+
 def test_roles__slide_id_without_group_id_names_the_rename(tmp_path: Path, rng):
     manifest = make_manifest(6).rename(columns={"group_id": "slide_id"})
     with pytest.raises(SchemaError, match="--group slide_id"):

@@ -111,8 +111,12 @@ def _frame_rows(
         kind = _text(group.attrs.get("encoding-type", "unknown"))
         raise SchemaError(f"{what} has encoding {kind!r}; expected an array, sparse or data frame")
     columns = [group[column] for column in _column_order(group)]
-    dtypes = [getattr(column, "dtype", np.dtype(object)) for column in columns]
-    if not columns or any(dtype.kind not in "fiub" for dtype in dtypes):
+    # a group is categorical or nullable; in files of 2020 a categorical is a dataset of codes
+    dtypes = [
+        np.dtype(object) if "categories" in column.attrs else getattr(column, "dtype", object)
+        for column in columns
+    ]
+    if not columns or any(np.dtype(dtype).kind not in "fiub" for dtype in dtypes):
         raise SchemaError(f"{what} is a data frame with columns that are not numbers")
     dtype = np.result_type(*dtypes)
     shape = check_shape((columns[0].shape[0], len(columns)), what)

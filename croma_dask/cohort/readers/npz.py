@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ def read_header(stream: IO[bytes], what: str) -> Header:
             header = Header(*np.lib.format.read_array_header_1_0(stream))
         else:
             header = Header(*np.lib.format.read_array_header_2_0(stream))
-    except (ValueError, zipfile.BadZipFile, EOFError) as err:
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as err:
         raise SchemaError(f"{what} is not a readable array: {err}") from err
     if header.dtype.hasobject:
         raise SchemaError(
@@ -125,10 +126,12 @@ class MemberReader:
         if self._columns is not None:
             return self._columns[lo:hi]
         row_bytes = self.shape[1] * self.dtype.itemsize
-        self._stream.seek(self._start + lo * row_bytes)
+        start = self._start + lo * row_bytes
+        if self._stream.tell() != start:
+            self._stream.seek(start)  # from then on zipfile no longer checks the checksum
         try:
             data = self._stream.read((hi - lo) * row_bytes)
-        except (zipfile.BadZipFile, EOFError) as err:
+        except (EOFError, zipfile.BadZipFile, zlib.error) as err:
             raise SchemaError(f"{self._what} is damaged: {err}") from err
         if len(data) < (hi - lo) * row_bytes:
             raise SchemaError(f"{self._what} is truncated")
@@ -179,7 +182,7 @@ class VectorsReader:
                 )
             try:
                 data = stream.read()
-            except zipfile.BadZipFile as err:
+            except (EOFError, zipfile.BadZipFile, zlib.error) as err:
                 raise SchemaError(f"{what} is damaged: {err}") from err
         if len(data) != self.shape[1] * self.dtype.itemsize:
             raise SchemaError(f"{what} is truncated")

@@ -1,0 +1,193 @@
+"""The command ``croma-dask``: it parses, forwards and prints, and computes nothing itself."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any, NoReturn, TextIO
+
+import click
+
+from croma_dask.errors import CromaDaskError, MemoryLimitError, SupportError
+
+__all__ = ["main"]
+
+EXIT_INPUT = 2
+EXIT_MEMORY = 3
+EXIT_SUPPORT = 4
+EXIT_INTERRUPTED = 130
+
+
+class CromaGroup(click.Group):
+    """Turn the library's exceptions into one line and an exit code.
+
+    2: bad input or usage; 3: it would not fit the allowed memory; 4: nothing to score; 130:
+    interrupted; 1, with a traceback: a bug.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except MemoryLimitError as err:
+            _fail(err, EXIT_MEMORY)
+        except SupportError as err:
+            _fail(err, EXIT_SUPPORT)
+        except (CromaDaskError, FileNotFoundError, PermissionError, IsADirectoryError) as err:
+            _fail(err, EXIT_INPUT)
+        except KeyboardInterrupt:
+            _fail("interrupted", EXIT_INTERRUPTED)
+
+
+def _fail(message: object, code: int) -> NoReturn:
+    click.echo(f"error: {message}", err=True)
+    sys.exit(code)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    click.echo(f"warning: {message}", err=True)
+
+
+def split_list(
+    ctx: click.Context, param: click.Parameter, values: Sequence[str]
+) -> tuple[str, ...]:
+    """Read an option that is given several times, or once with commas, or both."""
+    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+def key_values(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    """Read an option of the form ``name=value`` that is given several times."""
+    pairs = {}
+    for value in values:
+        name, found, text = value.partition("=")
+        if not found:
+            raise click.BadParameter(f"{value!r}; expected NAME=VALUE")
+        pairs[name] = text
+    return pairs
+
+
+storage_option = click.option(
+    "--storage-option",
+    "storage_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=key_values,
+    help="Option of the file system of a URL, for example endpoint_url=http://localhost:9000.",
+)
+
+
+@click.group(cls=CromaGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="croma-dask")
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    r"""Robustness metrics of embeddings (RI, MaRI, CRoMa) on cohorts of any size.
+
+    \b
+    croma-dask ingest features.npy manifest.csv cohort.zarr
+    croma-dask score cohort.zarr --confounder center
+    """
+    shown = warnings.showwarning
+    ctx.call_on_close(lambda: setattr(warnings, "showwarning", shown))
+    warnings.showwarning = _show_warning
+
+
+@main.command()
+@click.argument("paths", nargs=-1, required=True, metavar="FEATURES [MANIFEST] OUT")
+@click.option("--key", help="Which array: obsm key or X, npz member, HDF5 dataset, list column.")
+@click.option("--label", default="label", show_default=True, help="Column of the label.")
+@click.option(
+    "--group",
+    default="group_id",
+    show_default=True,
+    help="Column of the group (slide, patient); sample_id: every sample is its own.",
+)
+@click.option("--sample-id", default="sample_id", show_default=True, help="Column of the ids.")
+@click.option("--subset", default="subset", show_default=True, help="Column of the 2x2 subset.")
+@click.option(
+    "--image-path", default="image_path", show_default=True, help="Column of the image's path."
+)
+@click.option(
+    "--id-columns",
+    multiple=True,
+    callback=split_list,
+    help="Columns that name a sample together, by comma or repeated.",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["bfloat16", "float16", "float32", "float64"]),
+    help="bfloat16: what two-byte void values are. Others: cast. Default: as it is.",
+)
+@click.option("--comment", help="Lines before the manifest's header that start with this.")
+@click.option("--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk.")
+@click.option("--overwrite", is_flag=True, help="Replace a cohort store that is there.")
+@click.option(
+    "--resume/--no-resume", default=True, show_default=True, help="Go on with an unfinished store."
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress, no last line.")
+@storage_option
+def ingest(paths: tuple[str, ...], quiet: bool, **options: Any) -> None:
+    r"""Turn embeddings and a manifest into a cohort store, streamed.
+
+    FEATURES is a .npy, .npz, .h5ad, .parquet or .h5 file, a Zarr array, or a folder of one .h5,
+    .npy or .npz file a slide. MANIFEST is a CSV, TSV, parquet or h5ad file with one row a sample;
+    it may be left out where FEATURES carries columns (h5ad, parquet, a folder). OUT is a path or
+    URL. An ingest that was interrupted goes on where it stopped when it is started again.
+
+    \b
+    croma-dask ingest features.npy manifest.csv cohort.zarr --label diagnosis --group slide_id
+    croma-dask ingest atlas.h5ad atlas.zarr --key X_scvi --label cell_type --group donor
+    """
+    from croma_dask.cohort.ingestion import ingest as run
+    from croma_dask.cohort.store import StoredCohort
+
+    if len(paths) not in (2, 3):
+        raise click.UsageError(
+            f"expected FEATURES [MANIFEST] OUT, that is two or three paths; got {len(paths)}"
+        )
+    manifest = paths[1] if len(paths) == 3 else None
+    options["id_columns"] = options["id_columns"] or None
+    place = run(paths[0], manifest, paths[-1], progress=not quiet, **options)
+    if not quiet:
+        store = StoredCohort(place, options["storage_options"])
+        click.echo(
+            f"{paths[-1]}: {store.n_samples:,} samples x {store.n_features:,} features "
+            f"({store.dtype}), columns {', '.join(store.columns)}"
+        )
+
+
+@main.command()
+@click.argument("store")
+@click.option("--verify", is_flag=True, help="Read everything and compare with the fingerprints.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@storage_option
+def info(store: str, verify: bool, as_json: bool, storage_options: dict[str, str]) -> None:
+    r"""Say what is in a cohort store: rows, columns, fingerprints, label x confounder counts.
+
+    \b
+    croma-dask info cohort.zarr
+    """
+    from croma_dask.cohort.store import StoredCohort
+    from croma_dask.cohort.summary import describe, describe_text
+
+    cohort = StoredCohort(store, storage_options)
+    if verify:
+        cohort.verify()
+    if as_json:
+        click.echo(json.dumps(describe(cohort), ensure_ascii=False, indent=2))
+    else:
+        click.echo(describe_text(cohort))
+        if verify:
+            click.echo("\nverified: rows and columns are those that were written")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""What is in a store, for people: counts, columns, and how labels spread over confounders."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from croma_dask.cohort.layout import TEXT_COLUMNS
+from croma_dask.cohort.store import StoredCohort
+
+__all__ = ["describe", "describe_text"]
+
+MAX_LEVELS = 12
+MAX_LABELS = 30
+_NOT_CROSSED = {"label", "group_id", "subset", *TEXT_COLUMNS}
+
+
+def describe(store: StoredCohort) -> dict[str, Any]:
+    """Summarise a store; everything in it can be written as JSON.
+
+    Returns
+    -------
+    dict
+        Sizes, fingerprints, one entry a column (kind, number of levels, missing cells, the first
+        levels), and ``crosstab``: label x column counts for columns of at most 12 levels.
+
+    Notes
+    -----
+    Reads the coded columns; text columns of many values are not read. Memory: two columns.
+    """
+    attrs = store.attrs
+    columns: dict[str, dict[str, Any]] = {}
+    for name in store.columns:
+        entry: dict[str, Any] = {"kind": store.kind(name)}
+        if store.kind(name) == "category":
+            codes, levels = store.codes(name)
+            entry.update(
+                levels=len(levels), missing=int((codes < 0).sum()), first_levels=levels[:5]
+            )
+        columns[name] = entry
+    return {
+        "place": store.url,
+        "samples": store.n_samples,
+        "tiles": store.n_tiles,
+        "features": store.n_features,
+        "dtype": str(store.dtype),
+        "embedding_bytes": store.n_tiles * store.n_features * store.dtype.itemsize,
+        "chunk_rows": store.chunk_rows,
+        "created_at": attrs["created_at"],
+        "created_by": attrs["created_by"],
+        "source": json.loads(str(attrs["source"])),
+        "fingerprint": store.fingerprint,
+        "embedding_fingerprint": store.embedding_fingerprint,
+        "columns": columns,
+        "crosstab": {
+            name: {str(row): counts.to_dict() for row, counts in table.iterrows()}
+            for name, table in _crosstabs(store, columns).items()
+        },
+    }
+
+
+def _crosstabs(store: StoredCohort, columns: dict[str, dict[str, Any]]) -> dict[str, pd.DataFrame]:
+    """Count label x column for every column that is small enough to look at."""
+    if "label" not in columns or columns["label"].get("levels", MAX_LABELS + 1) > MAX_LABELS:
+        return {}
+    tables: dict[str, pd.DataFrame] = {}
+    label_codes, labels = store.codes("label")
+    seen = {store.array_of(name) for name in _NOT_CROSSED if name in columns}
+    for name, entry in columns.items():
+        few = 0 < entry.get("levels", 0) <= MAX_LEVELS
+        if not few or store.array_of(name) in seen:
+            continue
+        seen.add(store.array_of(name))
+        codes, levels = store.codes(name)
+        both = (label_codes >= 0) & (codes >= 0)
+        counts = np.zeros((len(labels), len(levels)), dtype=np.int64)
+        np.add.at(counts, (label_codes[both], codes[both]), 1)
+        tables[name] = pd.DataFrame(counts, index=labels, columns=levels)
+    return tables
+
+
+def describe_text(store: StoredCohort) -> str:
+    """Write the summary as lines for a terminal."""
+    facts = describe(store)
+    tiles = ""
+    if facts["tiles"] != facts["samples"]:
+        tiles = f" of {facts['tiles']:,} tiles, each stored once"
+    source = ", ".join(f"{key} {value}" for key, value in facts["source"].items() if value != "")
+    lines = [
+        facts["place"],
+        f"  samples      {facts['samples']:,}{tiles}",
+        f"  features     {facts['features']:,} {facts['dtype']}",
+        f"  embedding    {_size(facts['embedding_bytes'])}, {facts['chunk_rows']:,} rows a chunk",
+        f"  source       {source}",
+        f"  written      {facts['created_at']} by {facts['created_by']}",
+        f"  fingerprint  {facts['fingerprint']}",
+        f"  of embedding {facts['embedding_fingerprint']}",
+        "",
+        "columns",
+    ]
+    width = max((len(name) for name in facts["columns"]), default=0)
+    for name, entry in facts["columns"].items():
+        lines.append(f"  {name:<{width}}  {_column_text(entry)}")
+    for name, table in _crosstabs(store, facts["columns"]).items():
+        lines += ["", f"label x {name}"]
+        lines += ["  " + line for line in table.to_string().splitlines()]
+    return "\n".join(lines)
+
+
+def _column_text(entry: dict[str, Any]) -> str:
+    if entry["kind"] == "text":
+        return "text"
+    shown = ", ".join(
+        level if len(level) <= 24 else level[:23] + "…" for level in entry["first_levels"]
+    )
+    more = ", …" if entry["levels"] > len(entry["first_levels"]) else ""
+    missing = f", {entry['missing']:,} missing" if entry["missing"] else ""
+    levels = f"{entry['levels']:,} level" + ("" if entry["levels"] == 1 else "s")
+    return f"{levels}{missing}: {shown}{more}"
+
+
+def _size(n_bytes: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.3g} {unit}" if unit != "bytes" else f"{n_bytes} bytes"
+        n_bytes /= 1000
+    return f"{n_bytes:,.3g} TB"
