@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Sequence
 from typing import Any, NoReturn, TextIO
 
 import click
 
+from croma_dask.cli_options import split_list, storage_option
+from croma_dask.cli_score import plan, score
 from croma_dask.errors import CromaDaskError, MemoryLimitError, SupportError
 
 __all__ = ["main"]
@@ -55,34 +56,6 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     click.echo(f"warning: {message}", err=True)
-
-
-def split_list(
-    ctx: click.Context, param: click.Parameter, values: Sequence[str]
-) -> tuple[str, ...]:
-    """Read an option that is given several times, or once with commas, or both."""
-    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
-
-
-def key_values(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, str]:
-    """Read an option of the form ``name=value`` that is given several times."""
-    pairs = {}
-    for value in values:
-        name, found, text = value.partition("=")
-        if not found:
-            raise click.BadParameter(f"{value!r}; expected NAME=VALUE")
-        pairs[name] = text
-    return pairs
-
-
-storage_option = click.option(
-    "--storage-option",
-    "storage_options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=key_values,
-    help="Option of the file system of a URL, for example endpoint_url=http://localhost:9000.",
-)
 
 
 @click.group(cls=CromaGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -187,6 +160,10 @@ def info(store: str, verify: bool, as_json: bool, storage_options: dict[str, str
         click.echo(describe_text(cohort))
         if verify:
             click.echo("\nverified: rows and columns are those that were written")
+
+
+main.add_command(plan)
+main.add_command(score)
 
 
 if __name__ == "__main__":
