@@ -62,7 +62,7 @@ def _show_warning(
 @click.version_option(package_name="croma-dask")
 @click.pass_context
 def main(ctx: click.Context) -> None:
-    r"""Robustness metrics of embeddings (RI, MaRI, CRoMa) on cohorts of any size.
+    """Robustness metrics of embeddings (RI, MaRI, CRoMa) on cohorts of any size.
 
     \b
     croma-dask ingest features.npy manifest.csv cohort.zarr
@@ -108,7 +108,7 @@ def main(ctx: click.Context) -> None:
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no last line.")
 @storage_option
 def ingest(paths: tuple[str, ...], quiet: bool, **options: Any) -> None:
-    r"""Turn embeddings and a manifest into a cohort store, streamed.
+    """Turn embeddings and a manifest into a cohort store, streamed.
 
     FEATURES is a .npy, .npz, .h5ad, .parquet or .h5 file, a Zarr array, or a folder of one .h5,
     .npy or .npz file a slide. MANIFEST is a CSV, TSV, parquet or h5ad file with one row a sample;
@@ -143,7 +143,7 @@ def ingest(paths: tuple[str, ...], quiet: bool, **options: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @storage_option
 def info(store: str, verify: bool, as_json: bool, storage_options: dict[str, str]) -> None:
-    r"""Say what is in a cohort store: rows, columns, fingerprints, label x confounder counts.
+    """Say what is in a cohort store: rows, columns, fingerprints, label x confounder counts.
 
     \b
     croma-dask info cohort.zarr

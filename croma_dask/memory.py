@@ -36,7 +36,7 @@ _TRANSIENT = 12 << 20
 
 
 def format_bytes(n: float) -> str:
-    """Bytes as a person reads them: ``1.50 GB``."""
+    """Write bytes as a person reads them: ``1.50 GB``."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(n) >= size:
             return f"{n / size:.2f} {unit}"
@@ -44,7 +44,7 @@ def format_bytes(n: float) -> str:
 
 
 def parse_bytes(value: int | float | str) -> int:
-    """Number of bytes in a number or a text such as ``"4GB"`` or ``"512MiB"``."""
+    """Return the number of bytes in a number or a text such as ``"4GB"`` or ``"512MiB"``."""
     if isinstance(value, int | float):
         n = int(value)
     else:
@@ -148,9 +148,7 @@ def largest_range(cost: RangeCost, allowed: int, n_tasks: int, fixed: int) -> in
     rows = (budget - TILE - cost.chunk - _TRANSIENT) // per_row
     if rows >= SMALLEST_RANGE:
         return int(rows)
-    least = (
-        (task_total(cost, SMALLEST_RANGE)) * max(n_tasks, 1) + fixed + _LIBRARIES
-    )
+    least = (task_total(cost, SMALLEST_RANGE)) * max(n_tasks, 1) + fixed + _LIBRARIES
     terms = task_bytes(cost, SMALLEST_RANGE)
     worst = max(terms, key=lambda name: terms[name])
     raise MemoryLimitError(
@@ -158,8 +156,8 @@ def largest_range(cost: RangeCost, allowed: int, n_tasks: int, fixed: int) -> in
         f"task{'s' * (n_tasks != 1)} at once ("
         + ", ".join(f"{name} {format_bytes(size)}" for name, size in terms.items())
         + f" a task; manifest and results {format_bytes(fixed)}; libraries "
-        f"{format_bytes(_LIBRARIES)}), over the allowed {format_bytes(allowed)}; the largest term is "
-        f"{worst!r}: raise memory= (--memory), or lower threads= to run fewer tasks at once"
+        f"{format_bytes(_LIBRARIES)}), over the allowed {format_bytes(allowed)}; the largest "
+        f"term is {worst!r}: raise memory= (--memory), or lower threads= to run fewer tasks at once"
         + (", or ask for smaller k and m" if worst == "lists" else "")
     )
 

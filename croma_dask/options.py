@@ -59,7 +59,7 @@ def merged(**given: Any) -> Options:
     return replace(_current, **{k: v for k, v in given.items() if v is not None})
 
 
-class set_options:  # noqa: N801 - named as in xarray and dask
+class set_options:
     """Change settings, for good or within a ``with`` block.
 
     Parameters
@@ -85,7 +85,7 @@ class set_options:  # noqa: N801 - named as in xarray and dask
         _current = merged(**options)
 
     def __enter__(self) -> None:
-        """Settings were changed when the object was made."""
+        """Do nothing: settings were changed when the object was made."""
 
     def __exit__(self, *exc: object) -> None:
         """Put the former settings back."""

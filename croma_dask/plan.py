@@ -18,7 +18,7 @@ from croma_dask.options import merged
 from croma_dask.robustness.evaluate import Request, active_client, prepare
 from croma_dask.robustness.preflight import Unscoreable, unscoreable
 from croma_dask.score import DEFAULT_K, DEFAULT_METRICS, cohort_of
-from croma_dask.search import lay_out, tasks_a_process, workers_of
+from croma_dask.search import for_client, lay_out, tasks_a_process, workers_of
 
 __all__ = ["Plan", "plan"]
 
@@ -81,7 +81,7 @@ class Plan:
     unscoreable: tuple[Unscoreable, ...]
 
     def __str__(self) -> str:
-        """A table for people."""
+        """Lay the plan out as a table for people."""
         terms = ", ".join(f"{k} {mem.format_bytes(v)}" for k, v in self.memory_terms.items())
         how = {
             "small": "in memory, numpy (too small for anything else to be faster)",
@@ -163,6 +163,7 @@ def plan(
         design, skip_incomplete=skip_incomplete, check_ids=False,
     )  # fmt: skip
     client = client if client is not None else active_client()
+    options = for_client(options, client)
     n_tasks = tasks_a_process(client, options)
     n_workers = workers_of(client)
     fixed = mem.manifest_bytes(inputs.manifest.n_rows, n_scores=6)
@@ -172,11 +173,12 @@ def plan(
     ]
     by_size = {layout.n_rows: layout for layout in layouts}
     largest = layouts[-1]
-    product, read = _product_rate(inputs.embedding.n_features, n_tasks), _read_rate(
-        inputs.embedding
+    product, read = (
+        _product_rate(inputs.embedding.n_features, n_tasks),
+        _read_rate(inputs.embedding),
     )
-    multiply_adds = sum(len(scope) ** 2 for scope in inputs.scopes) / 2 * (
-        inputs.embedding.n_features
+    multiply_adds = (
+        sum(len(scope) ** 2 for scope in inputs.scopes) / 2 * (inputs.embedding.n_features)
     )
     bytes_read = sum(by_size[len(scope)].bytes_read for scope in inputs.scopes)
     seconds = (_SELECTION * multiply_adds / product + bytes_read / read / n_tasks) / n_workers

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-__all__ = ["FORMATS", "check_target", "save", "to_frame"]
+__all__ = ["FORMATS", "check_target", "save", "summary", "to_frame"]
 
 FORMATS = (".zarr", ".nc", ".csv", ".json")
 
@@ -57,6 +57,36 @@ def to_frame(result: xr.Dataset | xr.DataTree) -> pd.DataFrame:
                 )
     frame = pd.DataFrame(rows, columns=["metric", "variable", "m", "subset", "k", "value"])
     return frame.astype({"m": "Int64", "k": "Int64"})
+
+
+_COLUMNS = {
+    "value": "value", "std": "std", "support": "support", "median_value": "median",
+    "q_alpha": "q(alpha)", "ltm_alpha": "LTM", "f0": "F(0)",
+}  # fmt: skip
+
+
+def summary(result: xr.Dataset | xr.DataTree) -> str:
+    """Headline numbers as a table for people.
+
+    Returns
+    -------
+    str
+        One line a metric (and `m`): value, spread over subsets, support, median, tail, F(0), and
+        the operating k with tau.
+    """
+    lines = [f"{'':12}" + "".join(f"{title:>10}" for title in _COLUMNS.values())]
+    for name, dataset in _nodes(result):
+        radii = np.atleast_1d(dataset["m"].values) if "m" in dataset.coords else [None]
+        for m in radii:
+            row = dataset.sel(m=m) if m is not None and "m" in dataset.dims else dataset
+            cells = "".join(
+                f"{float(row[v]):>10.4f}" if v in row else f"{'':>10}" for v in _COLUMNS
+            )
+            note = f"m = {int(m)}" if m is not None else f"k = {int(row['k'])}"
+            if name == "MaRI":
+                note += f", tau = {float(row['tau']):.4g}"
+            lines.append(f"{name:12}{cells}   {note}")
+    return "\n".join(lines)
 
 
 def _nodes(result: Any) -> list[tuple[str, xr.Dataset]]:

@@ -177,7 +177,7 @@ CURVE = Variable((), "f", "pooled value at k", "", 0.0, 1.0, 0.5)
 
 
 def variables_of(metric: str) -> dict[str, Variable]:
-    """Declared variables of a metric."""
+    """Return the declared variables of a metric."""
     return METRICS[metric]
 
 

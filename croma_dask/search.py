@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,16 @@ from croma_dask.index.spec import ListSpec
 from croma_dask.options import Options
 from croma_dask.progress import Progress
 
-__all__ = ["Found", "Layout", "lay_out", "pair_graph", "search", "tasks_a_process", "workers_of"]
+__all__ = [
+    "Found",
+    "Layout",
+    "for_client",
+    "lay_out",
+    "pair_graph",
+    "search",
+    "tasks_a_process",
+    "workers_of",
+]
 
 log = logging.getLogger("croma_dask")
 
@@ -230,6 +239,7 @@ def search(
     Memory: as `plan` says; the embedding is never held unless it fits easily. Results do not
     depend on the engine, the ranges, the threads or the cluster.
     """
+    options = for_client(options, client)
     n_tasks = tasks_a_process(client, options)
     largest = max(len(scope) for scope in scopes)
     layout = lay_out(embedding, largest, spec, options, n_tasks=n_tasks, fixed=fixed)
@@ -266,6 +276,15 @@ def search(
     return Found(found, profile, digest)
 
 
+def for_client(options: Options, client: Any) -> Options:
+    """Take the memory of a cluster's smallest worker where none is named."""
+    if client is None or options.memory is not None:
+        return options
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    limits = [int(w["memory_limit"]) for w in workers if w.get("memory_limit")]
+    return replace(options, memory=int(0.6 * min(limits))) if limits else options
+
+
 def tasks_a_process(client: Any, options: Options) -> int:
     """Tasks that run side by side in one process."""
     if client is None:
@@ -275,7 +294,7 @@ def tasks_a_process(client: Any, options: Options) -> int:
 
 
 def workers_of(client: Any) -> int:
-    """Number of processes that work."""
+    """Count the processes that work."""
     if client is None:
         return 1
     return max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
@@ -372,9 +391,7 @@ def _in_memory(
         found, failing = search_resident(
             source, _codes_of(scope), spec, profile.mean, n_threads=n_threads
         )
-    return Neighbors(
-        len(scope), spec.clipped(len(scope)), ResidentLists(found), failing, engine
-    )
+    return Neighbors(len(scope), spec.clipped(len(scope)), ResidentLists(found), failing, engine)
 
 
 def _search_many(
@@ -413,9 +430,7 @@ def _search_many(
     return found
 
 
-def _batches(
-    embedding: Embedding, scopes: Sequence[Scope], most: int
-) -> Iterator[list[Scope]]:
+def _batches(embedding: Embedding, scopes: Sequence[Scope], most: int) -> Iterator[list[Scope]]:
     """Consecutive scopes of at most `most` rows together (a larger one alone)."""
     batch: list[Scope] = []
     rows = 0
@@ -525,9 +540,7 @@ def _run(
         client.cancel(futures)
 
 
-def _job_key(
-    scope: Scope, tiles: Any, spec: ListSpec, layout: Layout, digest: str
-) -> str:
+def _job_key(scope: Scope, tiles: Any, spec: ListSpec, layout: Layout, digest: str) -> str:
     """Name of a run: the same input cut the same way resumes, anything else starts anew."""
     parts = [digest, scope.name, repr((spec, layout.edges, layout.per_block)), "lists-1"]
     arrays = [scope.label, scope.confounder, scope.group] + ([] if tiles is None else [tiles])

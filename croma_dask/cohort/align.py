@@ -57,7 +57,8 @@ class Embedding:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Stored dtype."""
-        return np.dtype(self.data.dtype)
+        dtype: np.dtype[Any] = np.dtype(self.data.dtype)
+        return dtype
 
 
 def check_embedding(features: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -113,9 +114,9 @@ def read_manifest(
         there are no rows, or all rows share one label or one confounder level.
     """
     stored = isinstance(manifest, StoredCohort)
-    frame = manifest if stored else as_frame(manifest)
+    frame: Any = manifest if stored else as_frame(manifest)
     columns = list(frame.columns)
-    n_rows = frame.n_samples if stored else len(frame)
+    n_rows = int(frame.n_samples if stored else len(frame))
     wanted = [names.sample_id, names.label, names.group, names.confounder]
     _check_present(columns, [*wanted, names.subset] if paired else wanted, names)
     if n_rows == 0:
@@ -134,14 +135,7 @@ def read_manifest(
     label, group = coded(names.label), coded(names.group)
     confounder = coded(names.confounder)
     subset = coded(names.subset) if paired else None
-    if stored:
-        text = manifest.text
-        sample_id: Callable[[int, int], NDArray[np.object_]] = lambda lo, hi: text(  # noqa: E731
-            names.sample_id, lo, hi
-        )
-    else:
-        ids = to_text(frame[names.sample_id], names.sample_id)
-        sample_id = lambda lo, hi: ids[lo:hi]  # noqa: E731
+    sample_id = _ids_of(frame, names.sample_id, stored)
     if check_ids:
         _check_ids(sample_id, subset, n_rows, names)
     for what, column, name in (
@@ -156,6 +150,18 @@ def read_manifest(
     return Manifest(
         n_rows, label, confounder, group, subset, sample_id, names, _dataset(frame, columns, stored)
     )
+
+
+def _ids_of(frame: Any, column: str, stored: bool) -> Callable[[int, int], NDArray[np.object_]]:
+    """Return what reads the ids of rows lo..hi: from the store, or from memory."""
+    if stored:
+        return functools.partial(frame.text, column)
+    ids = to_text(frame[column], column)
+
+    def read(lo: int, hi: int) -> NDArray[np.object_]:
+        return ids[lo:hi]
+
+    return read
 
 
 def _check_present(columns: Sequence[str], wanted: Sequence[str], names: ColumnNames) -> None:

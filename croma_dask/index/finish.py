@@ -142,9 +142,7 @@ def second_look(
     return Delivered(index, distance), measured
 
 
-def replace_failing(
-    found: Delivered, failing: Failing, again: Delivered, spec: ListSpec
-) -> None:
+def replace_failing(found: Delivered, failing: Failing, again: Delivered, spec: ListSpec) -> None:
     """Put the lists of the second look in the place of those that failed."""
     for q in range(3):
         part = slice(int(spec.offset[q]), int(spec.offset[q] + spec.deliver[q]))

@@ -45,7 +45,7 @@ class Lists:
 
     @classmethod
     def empty(cls, n: int, spec: ListSpec) -> Lists:
-        """Lists that have met no candidate yet."""
+        """Make lists that have met no candidate yet."""
         threshold = np.full((3, n), -np.inf, np.float32)
         threshold[spec.length > 0] = np.inf
         limit = np.maximum(threshold, threshold[0])

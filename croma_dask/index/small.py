@@ -11,7 +11,7 @@ from croma_dask.index.spec import ListSpec
 from croma_dask.kernels import dots_numpy, screen
 from croma_dask.kernels.constants import U64
 from croma_dask.kernels.order import nearest_first
-from croma_dask.kernels.typing import Bool, F64, Floats, I32
+from croma_dask.kernels.typing import F64, I32, I64, Bool, Floats
 
 __all__ = ["search_small"]
 
@@ -95,7 +95,7 @@ def _nearest(
     return index, exact, failing
 
 
-def _exact(x: Floats, norm: F64, query: np.ndarray, candidate: I32) -> F64:  # type: ignore[type-arg]
+def _exact(x: Floats, norm: F64, query: I64, candidate: I32) -> F64:
     out = np.empty(query.shape[0])
     dots_numpy.pair_distances(x, norm, x, norm, query.astype(np.int32), candidate, out)
     return out

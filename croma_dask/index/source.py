@@ -61,7 +61,8 @@ class ArraySource:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.array.dtype)
+        dtype: np.dtype[Any] = np.dtype(self.array.dtype)
+        return dtype
 
     def read(self, lo: int, hi: int) -> np.ndarray[Any, Any]:
         return np.asarray(self.array[lo:hi])
@@ -99,7 +100,8 @@ class StoreSource:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.store.dtype)
+        dtype: np.dtype[Any] = np.dtype(self.store.dtype)
+        return dtype
 
     @property
     def step(self) -> int:

@@ -69,9 +69,7 @@ class Job:
 
     def members(self, block: int) -> range:
         """Ranges of a block."""
-        return range(
-            block * self.per_block, min(self.n_ranges, (block + 1) * self.per_block)
-        )
+        return range(block * self.per_block, min(self.n_ranges, (block + 1) * self.per_block))
 
     def load(self, number: int) -> Range:
         """Read a range."""
@@ -215,9 +213,7 @@ def finish_range(job: Job, number: int, *_after: Any) -> int:
         # The lists' memory is free now: as many failing rows are copied at once as fit it.
         at_once = max(256, 96 * job.spec.screened * len(home) // (8 * home.x.shape[1] + 64))
         for part in failing.parts(at_once):
-            partners = (
-                home if k == number else job.load(k) for k in range(job.n_ranges)
-            )
+            partners = (home if k == number else job.load(k) for k in range(job.n_ranges))
             again, _ = second_look(home, part, partners, job.spec, tile_buffer())
             replace_failing(found, part, again, job.spec)
         found = in_scope_order(home, found)

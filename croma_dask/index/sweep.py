@@ -66,9 +66,7 @@ def sweep(
             )  # fmt: skip
 
 
-def exact_distances(
-    home: Range, lists: Lists, spec: ListSpec, partners: list[Range]
-) -> F64:
+def exact_distances(home: Range, lists: Lists, spec: ListSpec, partners: list[Range]) -> F64:
     """Exact distances of all entries of settled lists, in the layout of the screened entries.
 
     Entries that the lists do not know yet must lie in one of the partner ranges.
@@ -99,9 +97,7 @@ def exact_distances(
             continue
         q, c, d = query[:n_pairs], candidate[:n_pairs], found[:n_pairs]
         for partner in partners:
-            mine = slice(None)
-            if len(partners) > 1:
-                mine = np.flatnonzero((c >= partner.lo) & (c < partner.hi))
+            mine = np.flatnonzero((c >= partner.lo) & (c < partner.hi))
             part = np.empty(d[mine].shape[0])
             pair_distances(
                 home.x, home.norm, partner.x, partner.norm,

@@ -26,9 +26,7 @@ def insert(distance: F64, row: I32, n: int, d: float, candidate: int) -> int:
     else:
         n += 1
     e = n - 1
-    while e > 0 and (
-        distance[e - 1] > d or (distance[e - 1] == d and row[e - 1] > candidate)
-    ):
+    while e > 0 and (distance[e - 1] > d or (distance[e - 1] == d and row[e - 1] > candidate)):
         distance[e] = distance[e - 1]
         row[e] = row[e - 1]
         e -= 1

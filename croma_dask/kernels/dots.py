@@ -13,11 +13,11 @@ import numpy as np
 
 from croma_dask.kernels.constants import LANES, ZERO_BELOW
 from croma_dask.kernels.jit import inlined, kernel
-from croma_dask.kernels.typing import F64, I32, Floats
+from croma_dask.kernels.typing import F64, I32, Floats, Scalar
 
 
 @inlined
-def halve(lanes: F64) -> float:
+def halve(lanes: F64) -> Scalar:
     """Add the lanes pairwise, the upper half onto the lower one, until one is left."""
     half = lanes.shape[0]
     while half > 1:
@@ -28,7 +28,7 @@ def halve(lanes: F64) -> float:
 
 
 @inlined
-def dot(x: Floats, y: Floats, lanes: F64) -> float:
+def dot(x: Floats, y: Floats, lanes: F64) -> Scalar:
     """`<x, y>` in the fixed order; `lanes` is scratch of length `LANES`."""
     d = x.shape[0]
     width = lanes.shape[0]
@@ -44,7 +44,7 @@ def dot(x: Floats, y: Floats, lanes: F64) -> float:
 
 
 @inlined
-def to_distance(xy: float, xx: float, yy: float) -> float:
+def to_distance(xy: Scalar, xx: Scalar, yy: Scalar) -> Scalar:
     """Cosine distance from three dot products; a zero row is at 1 from everything."""
     if xx == 0.0 or yy == 0.0:
         return 1.0

@@ -10,13 +10,13 @@ import numpy as np
 
 from croma_dask.kernels.constants import GLOBAL, N_LISTS
 from croma_dask.kernels.jit import inlined, kernel
-from croma_dask.kernels.typing import F64, I32, I64
+from croma_dask.kernels.typing import F64, I32, I64, Scalar
 
 _LOW = np.int64(0xFFFFFFFF)
 
 
 @inlined
-def find(sorted_rows: I32, n: int, row: int) -> int:
+def find(sorted_rows: I32, n: int, row: Scalar) -> int:
     """Position of `row` among the first n of `sorted_rows`, or -1."""
     lo, hi = 0, n
     while lo < hi:

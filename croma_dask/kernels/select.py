@@ -20,7 +20,7 @@ import numpy as np
 
 from croma_dask.kernels.constants import GLOBAL, N_LISTS, OS, SO
 from croma_dask.kernels.jit import inlined, kernel
-from croma_dask.kernels.typing import F32, I32, I64
+from croma_dask.kernels.typing import F32, I32, I64, Scalar
 
 _STRETCH = 64
 """Columns that are tested together before any is looked at alone."""
@@ -63,8 +63,8 @@ def keep_least(a: I64, n: int, keep: int) -> None:
 
 
 @inlined
-def distance_of(key: int) -> float:
-    """The float32 screening distance of a key."""
+def distance_of(key: Scalar) -> Scalar:
+    """Return the float32 screening distance of a key."""
     return np.int32(key >> np.int64(32)).view(np.float32)
 
 
@@ -90,7 +90,7 @@ def cut(
 @inlined
 def offer(
     keys: I64, fill: I32, threshold: F32, limit: F32, length: I32, start: I32,
-    r: int, kind: int, d: float, key: int,
+    r: int, kind: int, d: Scalar, key: Scalar,
 ) -> None:  # fmt: skip
     """Append a candidate of type `kind` (GLOBAL stands for SS and OO) to the lists it enters."""
     if d < threshold[GLOBAL, r]:
@@ -180,9 +180,7 @@ def scan_tile(
 
 
 @kernel
-def settle(
-    keys: I64, fill: I32, threshold: F32, limit: F32, length: I32, start: I32
-) -> None:
+def settle(keys: I64, fill: I32, threshold: F32, limit: F32, length: I32, start: I32) -> None:
     """Cut every list that holds more than it must deliver."""
     for r in range(keys.shape[0]):
         for q in range(N_LISTS):

@@ -1,4 +1,4 @@
-"""The robustness metrics: does an embedding follow biology or the confounder?"""
+"""The robustness metrics: whether an embedding follows biology or the confounder."""
 
 from __future__ import annotations
 

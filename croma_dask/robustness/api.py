@@ -71,8 +71,8 @@ class RI:
         -------
         xarray.Dataset
             `value`, `pair_values (subset)`, `sample_values (sample)`, `curve (k_candidate)`, ... as
-            :data:`croma_dask.schema.METRICS` declares them, in [0, 1], neutral at 0.5; the operating
-            k is the scalar coordinate `k`. `std` is a method of Dataset: read ``result["std"]``.
+            :data:`croma_dask.schema.METRICS` declares them, in [0, 1], neutral at 0.5; the
+            operating k is the scalar coordinate `k`. `std` is a method of Dataset: read ``result["std"]``.
 
         Raises
         ------
@@ -283,8 +283,8 @@ class CRoMa:
         start_k, k_growth_factor
             Radius of an approximate search; an exact one needs none.
         on_undefined
-            ``report``: units without m candidates of a type are NaN, counted in `undefined_frac` and
-            left out. ``raise``: they raise, before any distance is computed.
+            ``report``: units without m candidates of a type are NaN, counted in `undefined_frac`
+            and left out. ``raise``: they raise, before any distance is computed.
 
         Returns
         -------

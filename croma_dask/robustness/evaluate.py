@@ -166,13 +166,9 @@ def evaluate(
         Metric name to Dataset, in the order of the request.
     """
     settings = merged(**options)
-    inputs = prepare(
-        features, manifest, names, evaluation_design, skip_incomplete=skip_incomplete
-    )
+    inputs = prepare(features, manifest, names, evaluation_design, skip_incomplete=skip_incomplete)
     if "CRoMa" in request.metrics:
-        preflight(
-            inputs.manifest, inputs.scopes, request.m, refuse=request.on_undefined == "raise"
-        )
+        preflight(inputs.manifest, inputs.scopes, request.m, refuse=request.on_undefined == "raise")
     if client is None:
         client = active_client()
     with contextlib.ExitStack() as keep:
@@ -187,7 +183,7 @@ def evaluate(
 
 
 def active_client() -> Any:
-    """The `distributed.Client` of this process, if one is active."""
+    """Return the `distributed.Client` of this process, if one is active."""
     import sys
 
     # A client can only be active where distributed was imported; importing it costs a second.
@@ -213,7 +209,7 @@ def _index_results(
     paired = inputs.design == "paired_2x2"
     choice = index_scores.choose(counts, candidates, paired=paired)
     _warn_empty_scopes(inputs, [c.votes.any_neighbor for c in counts])
-    results = {}
+    results: dict[str, xr.Dataset] = {}
     for name in ("RI", "MaRI"):
         if name not in request.metrics:
             continue
@@ -307,8 +303,11 @@ def _margin_result(
     }
     # An exhaustive search has no radius to widen.
     values |= {"n_pairs": len(inputs.scopes), "k_start": radius, "k_final": radius, "retries": 0}
-    m = np.asarray(request.m, np.int64)
-    coords = {**_coords(inputs), "m": ((), int(m[0])) if request.single_m else (("m",), m)}
+    radii = np.asarray(request.m, np.int64)
+    coords: dict[str, Any] = {
+        **_coords(inputs),
+        "m": ((), int(radii[0])) if request.single_m else (("m",), radii),
+    }
     attrs = {"metric": "CRoMa", **about, "alpha": request.alpha}
     return _labelled("CRoMa", values, coords, attrs, inputs)
 
@@ -327,7 +326,7 @@ def _warn_empty_scopes(inputs: Inputs, any_neighbor: list[bool]) -> None:
 
 
 def _about(inputs: Inputs, found: Found) -> dict[str, Any]:
-    """What every result says of itself."""
+    """Return what every result says of itself."""
     from croma_dask import __version__
 
     return {
@@ -373,11 +372,11 @@ def _ids(manifest: Manifest) -> Any:
     n = manifest.n_rows
     if n <= _LAZY_IDS:
         return manifest.sample_id(0, n)
-    import dask
     import dask.array as da
+    from dask.delayed import delayed
 
     step = 1 << 18
-    read = dask.delayed(manifest.sample_id, pure=True)
+    read = delayed(manifest.sample_id, pure=True)
     return da.concatenate(
         [
             da.from_delayed(read(lo, min(n, lo + step)), (min(n, lo + step) - lo,), dtype=object)

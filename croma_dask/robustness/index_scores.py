@@ -54,9 +54,7 @@ def count_neighbors(scope: Scope, neighbors: Neighbors, k_values: Sequence[int])
         for k in k_values:
             counts.so[k] += int(so[:, :k].sum())
             counts.os[k] += int(os[:, :k].sum())
-            counts.nearest[k] = min(
-                counts.nearest[k], float(typed[:, :k].min(initial=np.inf))
-            )
+            counts.nearest[k] = min(counts.nearest[k], float(typed[:, :k].min(initial=np.inf)))
     return counts
 
 
@@ -126,8 +124,10 @@ def score_index(
         own = np.zeros(2)
         for block in found.blocks():
             kind = ev.kinds_of(block, scope)
-            at = slice(block.lo, block.hi) if scope.rows is None else (
-                scope.rows[block.lo : block.hi]
+            at = (
+                slice(block.lo, block.hi)
+                if scope.rows is None
+                else (scope.rows[block.lo : block.hi])
             )
             numbers = ev.count_kinds(kind, k)
             so, os = numbers[ev.SO], numbers[ev.OS]
@@ -152,9 +152,7 @@ def score_index(
             pairs[number] = own[0] / own.sum()
     ratio = [_ratio(pooled[0, at], pooled[1, at]) for at in range(len(ks))]
     by_k = dict(zip(ks, ratio, strict=True))
-    return IndexScore(
-        by_k[k], pairs, values, undefined, np.array([by_k[q] for q in candidates])
-    )
+    return IndexScore(by_k[k], pairs, values, undefined, np.array([by_k[q] for q in candidates]))
 
 
 def _pool(

@@ -60,8 +60,10 @@ def score_margin(
     undefined = np.full((len(m_values), n_rows), -1, np.int8)
     for scope, found in zip(scopes, neighbors, strict=True):
         for block in found.blocks():
-            at = slice(block.lo, block.hi) if scope.rows is None else (
-                scope.rows[block.lo : block.hi]
+            at = (
+                slice(block.lo, block.hi)
+                if scope.rows is None
+                else (scope.rows[block.lo : block.hi])
             )
             so, os = np.cumsum(block.so, axis=1), np.cumsum(block.os, axis=1)
             for number, m in enumerate(m_values):
@@ -74,9 +76,7 @@ def score_margin(
                     d_os - d_so, total, out=np.full(total.shape, np.nan), where=fine
                 )
                 undefined[number, at] = np.where(fine, 0, np.where(zero, 4, no_so + 2 * no_os))
-    return [
-        _summary(scopes, margins[number], undefined[number]) for number in range(len(m_values))
-    ]
+    return [_summary(scopes, margins[number], undefined[number]) for number in range(len(m_values))]
 
 
 def _mean(cumulated: F64, m: int) -> F64:

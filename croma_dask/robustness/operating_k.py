@@ -110,9 +110,7 @@ def choose_k(votes: Sequence[Votes], candidates: Sequence[int], *, paired: bool)
     """
     sizes = [len(v.scope) for v in votes]
     if not any(v.any_neighbor for v in votes):
-        raise SupportError(
-            "no row has a single neighbour of another group; nothing can be scored"
-        )
+        raise SupportError("no row has a single neighbour of another group; nothing can be scored")
     score = np.full(len(candidates), np.nan)
     for at, k in enumerate(candidates):
         valid = [

@@ -55,9 +55,9 @@ class Unscoreable:
         )
 
 
-def unscoreable(manifest: Manifest, scopes: Sequence[Scope], m_values: Sequence[int]) -> list[
-    Unscoreable
-]:
+def unscoreable(
+    manifest: Manifest, scopes: Sequence[Scope], m_values: Sequence[int]
+) -> list[Unscoreable]:
     """Count the units that cannot be scored at each radius, from label x confounder x group."""
     supplies = [supply_of(scope) for scope in scopes]
     n_units = sum(len(scope) for scope in scopes)
@@ -72,8 +72,9 @@ def unscoreable(manifest: Manifest, scopes: Sequence[Scope], m_values: Sequence[
             mine = np.flatnonzero(few_so | few_os)
             rows.append(mine if scope.rows is None else scope.rows[mine])
         bad = np.sort(np.concatenate(rows))
-        cell = manifest.label.codes[bad].astype(np.int64) * n_confounders + (
-            manifest.confounder.codes[bad]
+        cell = (
+            manifest.label.codes[bad].astype(np.int64) * n_confounders
+            + (manifest.confounder.codes[bad])
         )
         codes, counts = np.unique(cell, return_counts=True)
         order = np.argsort(-counts, kind="stable")

@@ -27,6 +27,6 @@ def tail_of(values: F64, alpha: float) -> Tail:
 
 
 def population_std(values: F64) -> float:
-    """Population standard deviation of the values that are not NaN; 0 for one, NaN for none."""
+    """Compute the population standard deviation of the values that are not NaN; NaN for none."""
     defined = values[~np.isnan(values)]
     return float(np.std(defined)) if defined.size else float("nan")

@@ -66,9 +66,7 @@ def _typed_distances(
             yield block.distance[:, :k][(kind == SO) | (kind == OS)]
 
 
-def _kth(
-    scopes: Sequence[Scope], neighbors: Sequence[Neighbors], k: int, rank: int
-) -> float:
+def _kth(scopes: Sequence[Scope], neighbors: Sequence[Neighbors], k: int, rank: int) -> float:
     """Value of a rank among all typed distances."""
     prefix, known_bits = np.uint64(0), 0
     for width in (22, 21, 21):

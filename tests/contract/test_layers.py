@@ -13,6 +13,8 @@ PACKAGE = Path(__file__).resolve().parents[2] / "croma_dask"
 # From the top to the bottom. A module may import from its own layer and from those below.
 LAYERS: list[set[str]] = [
     {"__init__", "__main__", "cli", "accessor", "report", "plotting"},
+    {"cli_score"},
+    {"cli_options"},
     {"score", "plan", "results"},
     {"robustness"},
     {"search"},

@@ -1,0 +1,199 @@
+"""The commands ``croma-dask plan`` and ``croma-dask score``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from croma_dask.cli_options import split_list, storage_option
+from croma_dask.errors import SchemaError
+
+__all__ = ["plan", "score"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def whole_numbers(
+    ctx: click.Context, param: click.Parameter, values: Sequence[str]
+) -> tuple[int, ...]:
+    """Read whole numbers, by comma or repeated."""
+    found = []
+    for part in split_list(ctx, param, values):
+        try:
+            found.append(int(part))
+        except ValueError as err:
+            raise click.BadParameter(f"{part!r} is no whole number") from err
+    return tuple(found)
+
+
+_OPTIONS = [
+    click.option("--confounder", required=True, help="Column of the confounder, e.g. center."),
+    click.option(
+        "--design", default="all", show_default=True, help="all, or paired_2x2 (needs subsets)."
+    ),
+    click.option(
+        "--metrics",
+        multiple=True,
+        default=("RI,MaRI,CRoMa",),
+        show_default=True,
+        callback=split_list,
+        help="By comma or repeated.",
+    ),
+    click.option(
+        "--k",
+        "k_candidates",
+        multiple=True,
+        default=("5,11,21,51",),
+        show_default=True,
+        callback=whole_numbers,
+        help="Candidates for the operating k, by comma or repeated.",
+    ),
+    click.option(
+        "--m",
+        multiple=True,
+        default=("5",),
+        show_default=True,
+        callback=whole_numbers,
+        help="Radii of CRoMa, by comma or repeated.",
+    ),
+    click.option("--label", default="label", show_default=True, help="Column of the label."),
+    click.option("--group", default="group_id", show_default=True, help="Column of the group."),
+    click.option("--sample-id", default="sample_id", show_default=True, help="Column of the ids."),
+    click.option("--subset", default="subset", show_default=True, help="Column of the subset."),
+    click.option(
+        "--skip-incomplete", is_flag=True, help="Leave subsets out that are no complete 2x2."
+    ),
+    click.option(
+        "--memory",
+        metavar="SIZE",
+        help="Memory the run may take above the bare process (of a worker, on a cluster), e.g. 4GB."
+        " Default: six tenths of what there is.",
+    ),
+    click.option(
+        "--threads", type=click.IntRange(min=1), help="Threads of this process. Default: all cores."
+    ),
+    click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        help="Start this many worker processes of one thread instead.",
+    ),
+    click.option("--scheduler", metavar="ADDRESS", help="Use the cluster of this Dask scheduler."),
+    storage_option,
+]
+
+
+def cohort_options(function: F) -> F:
+    """Add the options that plan and score share."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+@contextlib.contextmanager
+def _client(workers: int | None, scheduler: str | None, memory: str | None) -> Iterator[Any]:
+    """Client of the cluster that was asked for, or None."""
+    if workers and scheduler:
+        raise click.UsageError("--workers starts a cluster and --scheduler names one: give either")
+    if scheduler:
+        from distributed import Client
+
+        try:
+            client = Client(scheduler, timeout=20)
+        except (OSError, ValueError) as err:
+            raise SchemaError(f"no Dask scheduler answers at {scheduler!r}: {err}") from err
+        with client:
+            yield client
+    elif workers:
+        from distributed import Client, LocalCluster
+
+        from croma_dask.memory import parse_bytes
+
+        # Half as much again as the search may take: Dask pauses a worker at 80 % of its limit.
+        limit: Any = int(1.5 * parse_bytes(memory)) if memory else "auto"
+        with (
+            LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=limit,
+                dashboard_address=None,
+            ) as cluster,
+            Client(cluster) as client,
+        ):
+            yield client
+    else:
+        yield None
+
+
+@click.command()
+@click.argument("store")
+@cohort_options
+def plan(
+    store: str, workers: int | None, scheduler: str | None, storage_options: dict[str, str],
+    m: tuple[int, ...], **options: Any,
+) -> None:  # fmt: skip
+    """Tell what scoring a store will cost: tasks, bytes read, memory, time. Runs nothing.
+
+    \b
+    croma-dask plan cohort.zarr --confounder center --memory 4GB
+    """
+    from croma_dask.cohort.store import StoredCohort
+    from croma_dask.plan import plan as make
+
+    with _client(workers, scheduler, options["memory"]) as client:
+        cohort = StoredCohort(store, storage_options)
+        click.echo(str(make(cohort, m=_radii(m), client=client, **options)))
+
+
+@click.command()
+@click.argument("store")
+@cohort_options
+@click.option("--alpha", type=float, default=0.1, show_default=True, help="Tail of CRoMa.")
+@click.option("--tau", type=float, help="Bandwidth of MaRI. Default: the recommended one.")
+@click.option(
+    "--on-undefined",
+    type=click.Choice(["report", "raise"]),
+    default="report",
+    show_default=True,
+    help="What to do about units that CRoMa cannot score.",
+)
+@click.option("--out", metavar="PATH", help="Where the result goes: .zarr, .nc, .csv or .json.")
+@click.option("--overwrite", is_flag=True, help="Replace a result that is there.")
+@click.option("--scratch", metavar="FOLDER", help="Folder for what a long run keeps on the way.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress, no table.")
+def score(
+    store: str, workers: int | None, scheduler: str | None, storage_options: dict[str, str],
+    m: tuple[int, ...], out: str | None, overwrite: bool, quiet: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Score a store: RI, MaRI and CRoMa, in one search of its neighbours.
+
+    A run that was interrupted goes on where it stopped when it is started again with the same
+    options. Exit codes: 0 done; 2 bad input or usage; 3 does not fit the allowed memory; 4 nothing
+    to score; 130 interrupted.
+
+    \b
+    croma-dask score cohort.zarr --confounder center --k 5,11,21 --m 1,5,10 --out result.zarr
+    """
+    from croma_dask.cohort.store import StoredCohort
+    from croma_dask.results import check_target, save, summary
+    from croma_dask.score import score as run
+
+    if out is not None:
+        check_target(out, overwrite=overwrite)
+    with _client(workers, scheduler, options["memory"]) as client:
+        cohort = StoredCohort(store, storage_options)
+        result = run(cohort, m=_radii(m), client=client, quiet=quiet, **options)
+    if out is not None:
+        save(result, out, overwrite=overwrite)
+    if not quiet:
+        click.echo(summary(result))
+        if out is not None:
+            click.echo(f"\nwritten: {out}")
+
+
+def _radii(m: tuple[int, ...]) -> Any:
+    """One radius is a number, several are a list."""
+    return m[0] if len(m) == 1 else list(m)
