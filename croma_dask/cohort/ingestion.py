@@ -80,7 +80,7 @@ def ingest(
     chunk_rows
         Rows of one chunk; by default 4,096, or as many as fit 32 MiB.
     overwrite
-        Replace a cohort store that is there.
+        Replace a cohort store that is there; it is removed before the first row is read.
     resume
         Go on with an unfinished store that is there.
     progress

@@ -41,6 +41,7 @@ SAMPLE_DIM, TILE_DIM, FEATURE_DIM = "sample", "tile", "feature"
 
 STATUS_COMPLETE = "complete"
 STATUS_WRITING = "writing"
+STATUS_REMOVING = "removing"
 
 CHUNK_ROWS = 4096
 CHUNK_BYTES = 32 * 2**20
@@ -192,7 +193,7 @@ def describe_mismatch(attrs: Mapping[str, Any], url: str) -> StoreError | None:
             "`croma-dask ingest FEATURES MANIFEST OUT`"
         )
     version = attrs.get("format_version")
-    if version != FORMAT_VERSION:
+    if version != FORMAT_VERSION and attrs.get("status") != STATUS_REMOVING:
         return StoreError(
             f"{url} has layout version {version}, this release reads version {FORMAT_VERSION}; "
             "ingest the cohort again, or use the release that wrote it "

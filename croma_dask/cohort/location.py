@@ -102,10 +102,14 @@ class Location:
             return None
         return content
 
-    def remove(self, first: str) -> None:
-        """Delete everything here, the file `first` before anything else."""
+    def remove(self, last: str) -> None:
+        """Delete everything here, the file `last` after everything else."""
         fs, path = self.filesystem()
-        if fs.exists(f"{path}/{first}"):
-            fs.rm_file(f"{path}/{first}")
+        fs.invalidate_cache()
+        for entry in fs.ls(path, detail=False):
+            if str(entry).rstrip("/").rsplit("/", 1)[-1] != last:
+                fs.rm(entry, recursive=True)
+        fs.rm_file(f"{path}/{last}")
+        fs.invalidate_cache()
         if fs.exists(path):
             fs.rm(path, recursive=True)

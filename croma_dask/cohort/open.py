@@ -63,11 +63,13 @@ def open_cohort(
 
     Examples
     --------
+    >>> import tempfile
     >>> import numpy as np
+    >>> from croma_dask import open_cohort, write_cohort
     >>> features = np.eye(4, dtype="float32")
     >>> manifest = {"sample_id": ["a", "b", "c", "d"], "label": ["x", "x", "y", "y"]}
-    >>> place = write_cohort(tmp_path / "cohort.zarr", features, manifest)
-    >>> cohort = open_cohort(place)
+    >>> folder = tempfile.mkdtemp()
+    >>> cohort = open_cohort(write_cohort(f"{folder}/cohort.zarr", features, manifest))
     >>> cohort.embedding.shape, cohort.label.values.tolist()
     ((4, 4), ['x', 'x', 'y', 'y'])
     """

@@ -155,8 +155,8 @@ class CohortWriter:
             raise StoreError(
                 f"{url} exists and is not a cohort store, so it is left alone; name another place"
             )
-        if overwrite:
-            self.location.remove("zarr.json")
+        if overwrite or attrs.get("status") == layout.STATUS_REMOVING:
+            self._remove()
             return None
         if attrs.get("status") == layout.STATUS_COMPLETE:
             raise StoreError(f"{url} exists; pass overwrite=True (--overwrite) to replace it")
@@ -167,9 +167,17 @@ class CohortWriter:
             )
         if "progress" not in attrs:
             # it died before its first row: nothing is lost by starting over
-            self.location.remove("zarr.json")
+            self._remove()
             return None
         return open_root(self.location)
+
+    def _remove(self) -> None:
+        """Delete the store so that, if this is cut short, what is left still says what it is."""
+        import zarr
+
+        root = zarr.open_group(self.location.zarr_store(read_only=False), mode="r+")
+        root.attrs.put({"format": layout.FORMAT, "status": layout.STATUS_REMOVING})
+        self.location.remove(last="zarr.json")
 
     def _attrs_there(self) -> dict[str, Any] | None:
         raw = self.location.read_bytes("zarr.json")
@@ -424,7 +432,7 @@ class CohortWriter:
 
     def discard(self) -> None:
         """Remove the store: what was written can be of no use."""
-        self.location.remove("zarr.json")
+        self._remove()
         self._finished = True
 
     def __enter__(self) -> CohortWriter:

@@ -475,6 +475,32 @@ def test_exists__nothing_else_is_ever_replaced(tmp_path: Path, rng):
     write_cohort(empty, x, make_manifest(5))
 
 
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_overwrite__cut_short_leaves_what_can_be_written_again(
+    tmp_path: Path, rng, monkeypatch, left: int
+):
+    from fsspec.implementations.local import LocalFileSystem
+
+    x = rng.standard_normal((5, 2))
+    url = write_cohort(tmp_path / "c.zarr", x, make_manifest(5))
+    original, calls = LocalFileSystem.rm, []
+
+    def dies(self: Any, path: str, **kwargs: Any) -> None:
+        if len(calls) == left:
+            raise KeyboardInterrupt
+        calls.append(path)
+        original(self, path, **kwargs)
+
+    monkeypatch.setattr(LocalFileSystem, "rm", dies)
+    with pytest.raises(KeyboardInterrupt):
+        write_cohort(url, x + 1, make_manifest(5), overwrite=True)
+    monkeypatch.undo()
+    with pytest.raises(StoreError, match="not finished"):
+        open_cohort(url)
+    write_cohort(url, x + 2, make_manifest(5))
+    np.testing.assert_array_equal(StoredCohort(url).read_tiles(0, 5), x + 2)
+
+
 class Slow:
     """Features that fail after some rows, as a machine does."""
 
@@ -747,16 +773,30 @@ else:
     raise AssertionError
 write_cohort(url, x + 1, manifest, overwrite=True, storage_options=options)
 assert StoredCohort(url, options).read_tiles(0, 1)[0, 0] == x[0, 0] + 1
+
+import functools, http.server, threading
+handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=sys.argv[1])
+web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+threading.Thread(target=web.serve_forever, daemon=True).start()
+write_cohort(sys.argv[1] + "/c.zarr", x, manifest, chunk_rows=8)
+cohort = open_cohort(f"http://127.0.0.1:{web.server_port}/c.zarr")
+assert np.array_equal(cohort.embedding.values, x)
+assert cohort.label.values[:4].tolist() == ["0", "1", "2", "0"]
 print("done")
 """
 
 
-def test_s3():
+def test_s3_and_http(tmp_path: Path):
     pytest.importorskip("s3fs")
     pytest.importorskip("moto.server")
     env = {**os.environ, "AWS_DEFAULT_REGION": "us-east-1"}
     out = subprocess.run(
-        [sys.executable, "-c", S3_SCRIPT], capture_output=True, text=True, env=env, timeout=120
+        [sys.executable, "-c", S3_SCRIPT, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=120,
+        check=False,
     )
     assert out.stdout.strip().endswith("done"), out.stderr
 
