@@ -12,12 +12,14 @@ PACKAGE = Path(__file__).resolve().parents[2] / "croma_dask"
 
 # From the top to the bottom. A module may import from its own layer and from those below.
 LAYERS: list[set[str]] = [
-    {"__init__", "__main__", "cli", "accessor", "report", "plotting"},
+    {"__init__", "cli", "cli_options", "cli_score", "accessor"},
     {"cli_score"},
     {"cli_options"},
     {"score", "plan", "results"},
     {"robustness"},
     {"search"},
+    {"graph"},
+    {"layout"},
     {"index"},
     {"cohort"},
     {"schema", "memory", "options", "errors", "progress", "fingerprint"},
@@ -30,12 +32,12 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # stand at module level.
 HEAVY = {
     "anndata": set(),
-    "dask": {"search", "robustness", "index", "cohort", "score", "plan"},
+    "dask": {"graph", "search", "robustness", "index", "cohort", "score", "plan"},
     "distributed": {"search"},
     "faiss": set(),
     "h5netcdf": set(),
     "h5py": {"cohort"},
-    "matplotlib": {"plotting", "report"},
+    "matplotlib": set(),
     "numba": {"kernels"},
     "pyarrow": {"cohort"},
     "pynndescent": set(),
