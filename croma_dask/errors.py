@@ -7,6 +7,8 @@ left to score).
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "SupportWarning",
     "name_items",
     "name_rows",
+    "warn",
 ]
 
 
@@ -99,3 +102,19 @@ def name_items(items: Iterable[object], *, total: int | None = None, limit: int 
     if count > len(shown):
         text += f" and {count - len(shown)} more"
     return text
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn at the line of the caller's own code that led here, however deep inside we are.
+
+    Parameters
+    ----------
+    message, category
+        As in :func:`warnings.warn`.
+    """
+    # `skip_file_prefixes` of warnings.warn does this, from Python 3.12 on.
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and str(frame.f_globals.get("__name__", "")).startswith("croma_dask"):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(message, category, stacklevel=level)

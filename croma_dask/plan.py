@@ -14,11 +14,12 @@ from croma_dask.cohort.align import Embedding
 from croma_dask.cohort.manifest import ColumnNames
 from croma_dask.errors import CromaDaskError
 from croma_dask.index.threads import one_blas_thread
+from croma_dask.layout import for_client, lay_out, tasks_a_process, workers_of
 from croma_dask.options import merged
-from croma_dask.robustness.evaluate import Request, active_client, prepare
+from croma_dask.robustness.evaluate import active_client
 from croma_dask.robustness.preflight import Unscoreable, unscoreable
+from croma_dask.robustness.request import Request, prepare
 from croma_dask.score import DEFAULT_K, DEFAULT_METRICS, cohort_of
-from croma_dask.search import for_client, lay_out, tasks_a_process, workers_of
 
 __all__ = ["Plan", "plan"]
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from croma_dask.cohort.manifest import ColumnNames
-from croma_dask.robustness.evaluate import Request, evaluate
+from croma_dask.robustness.evaluate import evaluate
+from croma_dask.robustness.request import Request
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from croma_dask.cohort.manifest import Manifest
-from croma_dask.errors import SchemaError, SupportError, SupportWarning, name_items
+from croma_dask.errors import SchemaError, SupportError, SupportWarning, name_items, warn
 
 __all__ = ["Design", "Scope", "Supply", "check_design", "scopes_of", "supply_of"]
 
@@ -125,7 +124,7 @@ def scopes_of(manifest: Manifest, design: Design, *, skip_incomplete: bool = Fal
             )
         if not scopes:
             raise SchemaError(f"{found}; none is left to score")
-        warnings.warn(f"{found}; skipped", SupportWarning, stacklevel=4)
+        warn(f"{found}; skipped", SupportWarning)
     return scopes
 
 

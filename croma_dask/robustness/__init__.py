@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from croma_dask.robustness.api import RI, CRoMa, MaRI
+from croma_dask.robustness.croma import CRoMa
+from croma_dask.robustness.mari import MaRI
+from croma_dask.robustness.ri import RI
 
 RobustnessIndex = RI
 MarginAwareRobustnessIndex = MaRI

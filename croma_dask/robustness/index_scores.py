@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from croma_dask.cohort.design import Scope
-from croma_dask.errors import SupportWarning
+from croma_dask.errors import SupportWarning, warn
 from croma_dask.index.neighbors import Neighbors
 from croma_dask.robustness import evidence as ev
 from croma_dask.robustness.operating_k import Choice, Votes, choose_k
@@ -171,7 +170,7 @@ def _ratio(so: float, os: float) -> float:
     return float(so / (so + os)) if so + os > 0 else 0.5
 
 
-def warn_support(name: str, undefined_type: NDArray[np.int8], stacklevel: int) -> None:
+def warn_support(name: str, undefined_type: NDArray[np.int8]) -> None:
     """Warn when not every unit is defined, and when what is missing is mostly OO.
 
     Warns
@@ -195,4 +194,4 @@ def warn_support(name: str, undefined_type: NDArray[np.int8], stacklevel: int) -
         )
     if missing == scored.size:
         text += "; the pooled value is 0.5 because there is no evidence at all"
-    warnings.warn(text, SupportWarning, stacklevel=stacklevel)
+    warn(text, SupportWarning)

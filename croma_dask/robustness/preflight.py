@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from croma_dask.cohort.design import Scope, supply_of
 from croma_dask.cohort.manifest import Manifest
-from croma_dask.errors import SupportError, SupportWarning, name_rows
+from croma_dask.errors import SupportError, SupportWarning, name_rows, warn
 
 __all__ = ["Unscoreable", "preflight", "unscoreable"]
 
@@ -114,4 +113,4 @@ def preflight(
                 f"{found}. Lower m, leave these rows out, or pass on_undefined='report' to have "
                 "them reported"
             )
-        warnings.warn(f"{found}; they are reported as undefined", SupportWarning, stacklevel=4)
+        warn(f"{found}; they are reported as undefined", SupportWarning)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from croma_dask.cohort.design import Scope
-from croma_dask.errors import SchemaError
+from croma_dask.errors import SchemaError, warn
 from croma_dask.index.neighbors import Neighbors
 from croma_dask.robustness.evidence import OS, SO, kinds_of
 
@@ -86,33 +85,28 @@ def _kth(scopes: Sequence[Scope], neighbors: Sequence[Neighbors], k: int, rank: 
     return float(np.array([prefix], np.uint64).view(np.float64)[0])
 
 
-def resolve_tau(tau: float | None, median: float, *, warn: bool) -> float:
+def resolve_tau(tau: float | None, median: float, *, check: bool) -> float:
     """Return the tau to use, from a pinned one and the recommended median.
 
     Warns
     -----
     RuntimeWarning
         There is no typed neighbour, or the median is 0 (0.2 is used); or a pinned tau is more than
-        a factor of 4 from the median and `warn` is set.
+        a factor of 4 from the median and `check` is set.
     """
     if tau is None:
         if np.isnan(median):
-            warnings.warn(
-                f"no typed neighbour within k: tau falls back to {FALLBACK_TAU}",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+            warn(f"no typed neighbour within k: tau falls back to {FALLBACK_TAU}", RuntimeWarning)
             return FALLBACK_TAU
         if median == 0.0:
-            warnings.warn(
+            warn(
                 "the median distance of typed neighbours is 0 (a collapsed embedding, or "
                 f"duplicated samples): tau falls back to {FALLBACK_TAU}",
                 RuntimeWarning,
-                stacklevel=4,
             )
             return FALLBACK_TAU
         return median
-    if warn and np.isfinite(median) and median > 0.0:
+    if check and np.isfinite(median) and median > 0.0:
         ratio = tau / median
         if ratio > _TOO_FAR or ratio < 1.0 / _TOO_FAR:
             problem = (
@@ -120,10 +114,9 @@ def resolve_tau(tau: float | None, median: float, *, warn: bool) -> float:
                 if ratio > 1.0
                 else "too sharp (the nearest neighbour decides alone)"
             )
-            warnings.warn(
+            warn(
                 f"tau={tau:g} is {problem} for this embedding: the median distance of typed "
                 f"neighbours is {median:g}, which is the recommended tau",
                 RuntimeWarning,
-                stacklevel=4,
             )
     return tau

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 
 import pytest
 
+from croma_dask import layout
 from croma_dask.index.neighbors import Neighbors
 
 ENGINES = ("small", "direct", "streamed")
 
-# `croma_dask.search` is reached by name: the package may bind a function to that attribute.
-search = importlib.import_module("croma_dask.search")
+# By name: the package binds some public functions over the submodules they live in.
+_USERS = [importlib.import_module(f"croma_dask.{name}") for name in ("search", "graph")]
 
 
 @contextmanager
@@ -40,13 +41,14 @@ def engine(name: str, *, range_rows: int = 1 << 17) -> Iterator[set[str]]:
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "Neighbors", recorded)
+        for module in _USERS:
+            patch.setattr(module, "Neighbors", recorded)
         if name == "streamed":
-            patch.setattr(search, "DIRECT_ROWS", 0)
-            patch.setattr(search, "LARGEST_RANGE", range_rows)
+            patch.setattr(layout, "DIRECT_ROWS", 0)
+            patch.setattr(layout, "LARGEST_RANGE", range_rows)
         else:
             pairs = 1 << 62 if name == "small" else 0
-            patch.setattr(search, "_SMALL_PAIRS", pairs)
-            patch.setattr(search, "_SMALL_PAIRS_COMPILED", pairs)
+            patch.setattr(layout, "SMALL_PAIRS", pairs)
+            patch.setattr(layout, "SMALL_PAIRS_COMPILED", pairs)
         yield used
     assert used <= {name}, f"asked for the engine {name}, got {used}"

@@ -1,0 +1,177 @@
+"""The Dask graph of a streamed search: built, run on threads or on a cluster, resumed."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from croma_dask import fingerprint
+from croma_dask.errors import MemoryLimitError
+from croma_dask.index.neighbors import Neighbors, ScratchLists
+from croma_dask.index.scratch import Scratch, private_root
+from croma_dask.index.source import Codes, RowSource
+from croma_dask.index.spec import ListSpec
+from croma_dask.index.streamed import Job, finish_range, meet_blocks
+from croma_dask.index.tournament import rounds
+from croma_dask.kernels.typing import F64
+from croma_dask.layout import Layout
+from croma_dask.options import Options
+from croma_dask.progress import Progress
+
+__all__ = ["pair_graph", "search_streamed"]
+
+log = logging.getLogger("croma_dask")
+
+
+def search_streamed(
+    source: RowSource,
+    codes: Codes,
+    tiles: Any,
+    spec: ListSpec,
+    layout: Layout,
+    options: Options,
+    *,
+    mean: F64,
+    identity: tuple[str, str],
+    client: Any,
+    n_tasks: int,
+    keep: contextlib.ExitStack,
+) -> Neighbors:
+    """Search a scope as a Dask graph over blocks of ranges, with its lists in scratch.
+
+    Parameters
+    ----------
+    source, codes, tiles
+        Stored rows; codes of the rows of the scope; the stored row of each (None: in order).
+    spec, layout, options
+        Lists to deliver, the ranges, and where scratch lies.
+    mean
+        (D,) mean of the unit vectors.
+    identity
+        Fingerprint of the embedding and name of the scope: what a resumed run is known by.
+    client, n_tasks
+        Cluster to run on (None: threads), and tasks at once in a process.
+    keep
+        Removes the scratch folder when the caller is done; leaves it to resume from on an error.
+    """
+    n = len(codes)
+    spec = spec.clipped(n)
+    key = _job_key(codes, tiles, spec, layout, identity)
+    scratch = _take_scratch(options, key, keep)
+    job = Job(source, scratch, layout.edges, layout.per_block, spec, mean)
+    for number in range(job.n_ranges):
+        part = slice(job.edges[number], job.edges[number + 1])
+        scratch.write_codes(number, codes.take(part), None if tiles is None else tiles[part])
+    graph, last, work = pair_graph(job)
+    with Progress("search", sum(work.values()), "row pairs", options.quiet) as progress:
+        _run(graph, last, work, client, n_tasks, progress)
+    again = sum(scratch.n_failing(number) or 0 for number in range(job.n_ranges))
+    lists = ScratchLists(scratch, job.edges, spec.delivered)
+    return Neighbors(n, spec, lists, again, "streamed")
+
+
+def pair_graph(job: Job) -> tuple[dict[str, Any], list[str], dict[str, int]]:
+    """Graph of a streamed search: a task a pair of blocks, then one a range.
+
+    Returns
+    -------
+    graph, last, work
+        The job is one node; a task names two blocks and the tasks that must be over. `last` are
+        the final keys; `work` says how many pairs of rows each task stands for.
+    """
+    prefix = f"croma-{Path(job.scratch.path).name[:12]}"
+    graph: dict[str, Any] = {f"{prefix}-job": job}
+    latest: dict[int, str] = {}
+    work: dict[str, int] = {}
+    sizes = [
+        job.edges[job.members(b).stop] - job.edges[job.members(b).start]
+        for b in range(job.n_blocks)
+    ]
+    for players in rounds(job.n_blocks):
+        for i, j in players:
+            key = f"{prefix}-pairs-{i}-{j}"
+            after = sorted({latest[b] for b in (i, j) if b in latest})
+            graph[key] = (meet_blocks, f"{prefix}-job", i, j, *after)
+            latest[i] = latest[j] = key
+            work[key] = sizes[i] * sizes[j] // (2 if i == j else 1)
+    last = []
+    everything = sorted(set(latest.values()))
+    for number in range(job.n_ranges):
+        key = f"{prefix}-finish-{number}"
+        graph[key] = (finish_range, f"{prefix}-job", number, *everything)
+        last.append(key)
+    return graph, last, work
+
+
+def _run(
+    graph: dict[str, Any], last: list[str], work: dict[str, int], client: Any, n_tasks: int,
+    progress: Progress,
+) -> None:  # fmt: skip
+    """Run the graph on threads of this process or on a cluster, telling how far it is."""
+    if client is None:
+        import dask.threaded
+        from dask.callbacks import Callback
+
+        def over(key: str, *_: Any) -> None:
+            progress.advance(work.get(key, 0))
+
+        posttask: Callable[..., None] = over
+        with Callback(posttask=posttask):
+            dask.threaded.get(graph, last, num_workers=n_tasks)
+        return
+    from distributed import as_completed
+    from distributed.scheduler import KilledWorker
+
+    wanted = [*work, *last]
+    futures = client.get(graph, wanted, sync=False)
+    try:
+        for future in as_completed(futures):
+            future.result()
+            progress.advance(work.get(future.key, 0))
+    except KilledWorker as err:
+        raise MemoryLimitError(
+            f"a worker died several times in a row on one task ({err}): most often its memory "
+            "limit is below what a task takes. The largest terms are the rows and lists of two "
+            "ranges: lower memory= (--memory) below the workers' limit so that ranges get shorter, "
+            "or give the workers more; what is done is kept and a new run resumes from it"
+        ) from err
+    finally:
+        client.cancel(futures)
+
+
+def _job_key(
+    codes: Codes, tiles: Any, spec: ListSpec, layout: Layout, identity: tuple[str, str]
+) -> str:
+    """Name a run: the same input cut the same way resumes, anything else starts anew."""
+    cut = repr((spec, layout.edges, layout.per_block, "lists-1"))
+    arrays = [codes.label, codes.confounder, codes.group] + ([] if tiles is None else [tiles])
+    contents = (np.ascontiguousarray(a).tobytes() for a in arrays)
+    return fingerprint.text_digest(*identity, cut, *contents)
+
+
+def _take_scratch(options: Options, key: str, keep: contextlib.ExitStack) -> Scratch:
+    root = Path(options.scratch or private_root())
+    root.mkdir(parents=True, exist_ok=True)
+    scratch = Scratch(str(root / key[:32]))
+    if not scratch.open():
+        # The same run goes on in another process: leave it alone and work beside it.
+        scratch = Scratch(tempfile.mkdtemp(prefix=key[:16], dir=root))
+        scratch.open()
+    elif any(Path(scratch.path).glob("range-*/lists-*.npz")):
+        log.warning("resuming a run that was interrupted (%s)", scratch.path)
+
+    def leave(exc_type: Any, *_: Any) -> None:
+        # Interrupted or failed: what was found stays for the next try.
+        if exc_type is None:
+            scratch.remove()
+        else:
+            scratch.release()
+
+    keep.push(leave)
+    return scratch

@@ -1,0 +1,180 @@
+"""How a search is cut up within a memory: the engine, the ranges of rows, the tasks."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from croma_dask import memory
+from croma_dask.cohort.align import Embedding
+from croma_dask.index.spec import ListSpec
+from croma_dask.options import Options
+
+__all__ = [
+    "Layout",
+    "for_client",
+    "is_compiled",
+    "is_small",
+    "lay_out",
+    "range_cost",
+    "tasks_a_process",
+    "workers_of",
+]
+
+DIRECT_ROWS = 20_000
+"""Rows up to which a scope is searched in memory without a scheduler."""
+
+MOST_TASKS = 4_000
+"""Pair tasks of a graph; with more ranges a task takes several pairs."""
+
+LARGEST_RANGE = 1 << 17
+"""A range longer than this would leave too long between checkpoints."""
+
+SMALL_PAIRS = 20_000_000
+SMALL_PAIRS_COMPILED = 200_000
+"""Pairs of rows up to which numpy is faster than compiled kernels that have to be compiled first,
+and than those that already are."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a scope is searched within a memory.
+
+    Attributes
+    ----------
+    engine
+        ``small`` (numpy), ``direct`` (compiled, all rows in memory) or ``streamed`` (Dask).
+    n_rows, edges, per_block, n_tasks
+        Rows of the scope; edges of the ranges; ranges a task takes on each side; pair tasks.
+    peak
+        Bytes above the bare process at the worst moment.
+    bytes_read
+        Bytes of embedding read over the whole search.
+    terms
+        The terms of the peak.
+    """
+
+    engine: str
+    n_rows: int
+    edges: tuple[int, ...]
+    per_block: int
+    n_tasks: int
+    peak: int
+    bytes_read: int
+    terms: dict[str, int]
+
+
+def range_cost(embedding: Embedding, spec: ListSpec) -> memory.RangeCost:
+    """Bytes of a row of the search."""
+    small = embedding.dtype.newbyteorder("=") in (np.dtype(np.float16), np.dtype(np.float32))
+    step = embedding.data.chunk_rows if embedding.stored else 4096
+    return memory.RangeCost(
+        n_features=embedding.n_features,
+        itemsize=4 if small else 8,
+        screened=spec.screened,
+        chunk=min(step, embedding.n_tiles) * embedding.n_features * _read_bytes(embedding.dtype),
+    )
+
+
+def _read_bytes(dtype: np.dtype[Any]) -> int:
+    """Bytes a value while it is read: as stored, and once or twice as converted."""
+    if dtype == np.float32 and dtype.isnative:
+        return 4
+    small = dtype.newbyteorder("=") in (np.dtype(np.float16), np.dtype(np.float32))
+    return dtype.itemsize + (4 if small else 16)
+
+
+def lay_out(
+    embedding: Embedding, n_rows: int, spec: ListSpec, options: Options, *, n_tasks: int,
+    fixed: int, streamed: bool = False,
+) -> Layout:  # fmt: skip
+    """Choose the engine for a scope, and the ranges of a streamed one.
+
+    Parameters
+    ----------
+    embedding, n_rows, spec
+        What is searched for what.
+    options
+        Allowed memory.
+    n_tasks
+        Tasks that run side by side in one process.
+    fixed
+        Bytes that the process holds besides.
+    streamed
+        Stream whatever the size.
+
+    Raises
+    ------
+    MemoryLimitError
+        The memory does not allow even the smallest ranges.
+    """
+    allowed = memory.allowed_bytes(options.memory)
+    spec = spec.clipped(n_rows)
+    cost = range_cost(embedding, spec)
+    row_bytes = embedding.n_features * embedding.dtype.itemsize
+    resident = memory.direct_bytes(cost, n_rows, n_tasks, fixed)
+    if not streamed and n_rows <= DIRECT_ROWS and resident <= allowed:
+        small = is_small(n_rows * n_rows, compiled=is_compiled())
+        return Layout(
+            "small" if small else "direct", n_rows, (0, n_rows), 1, 1, resident,
+            2 * n_rows * row_bytes, {"resident rows and lists": resident - fixed, "fixed": fixed},
+        )  # fmt: skip
+    rows = min(memory.largest_range(cost, allowed, n_tasks, fixed), LARGEST_RANGE)
+    # Enough ranges that every task finds a pair of its own in each round.
+    n_ranges = max(-(-n_rows // rows), min(2 * n_tasks, max(1, n_rows // 1024)))
+    edges = np.linspace(0, n_rows, n_ranges + 1).astype(int)
+    longest = int(np.diff(edges).max())
+    per_block = 1
+    while _n_pairs(-(-n_ranges // per_block)) > MOST_TASKS:
+        per_block += 1
+    n_blocks = -(-n_ranges // per_block)
+    terms = {k: v * n_tasks for k, v in memory.task_bytes(cost, longest).items()}
+    terms["manifest and results"] = fixed
+    # A range is read once as the first of its pairs in each task, and once as every second.
+    loads = n_ranges * n_blocks + n_ranges * n_ranges // 2
+    return Layout(
+        "streamed", n_rows, tuple(int(e) for e in edges), per_block, _n_pairs(n_blocks),
+        memory.streamed_bytes(cost, longest, n_tasks, fixed),
+        int((loads / n_ranges + 2) * n_rows * row_bytes), terms,
+    )  # fmt: skip
+
+
+def is_compiled() -> bool:
+    """Tell whether this process has compiled the kernels (or is about to)."""
+    return "croma_dask.kernels.select" in sys.modules
+
+
+def is_small(n_pairs: int, *, compiled: bool) -> bool:
+    """Tell whether numpy is done with so many pairs of rows before compiled kernels would be."""
+    return n_pairs <= (SMALL_PAIRS_COMPILED if compiled else SMALL_PAIRS)
+
+
+def _n_pairs(n: int) -> int:
+    return n * (n + 1) // 2
+
+
+def for_client(options: Options, client: Any) -> Options:
+    """Take the memory of a cluster's smallest worker where none is named."""
+    if client is None or options.memory is not None:
+        return options
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    limits = [int(w["memory_limit"]) for w in workers if w.get("memory_limit")]
+    return replace(options, memory=int(0.6 * min(limits))) if limits else options
+
+
+def tasks_a_process(client: Any, options: Options) -> int:
+    """Tasks that run side by side in one process."""
+    if client is None:
+        return options.n_threads
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    return max((int(w["nthreads"]) for w in workers.values()), default=1)
+
+
+def workers_of(client: Any) -> int:
+    """Count the processes that work."""
+    if client is None:
+        return 1
+    return max(1, len(client.scheduler_info(n_workers=-1)["workers"]))

@@ -1,0 +1,227 @@
+"""From scores to labelled results: fields, coordinates and what a result says of itself."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from croma_dask import schema
+from croma_dask.cohort.manifest import Manifest
+from croma_dask.errors import SupportWarning, name_items, warn
+from croma_dask.index.neighbors import Neighbors
+from croma_dask.robustness import index_scores
+from croma_dask.robustness.margin import score_margin
+from croma_dask.robustness.request import Inputs, Request
+from croma_dask.robustness.statistics import population_std, tail_of
+from croma_dask.robustness.tau import resolve_tau, typed_median
+from croma_dask.search import Found
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["about", "index_results", "margin_result"]
+
+INDEX_ALPHA = 0.1
+"""alpha of RI and MaRI, which the reference fixes."""
+
+METRIC_VERSION = "1"
+"""Raised when a definition changes; see docs/adr."""
+
+_LAZY_IDS = 2_000_000
+"""Samples above which ids stay in the store until asked for."""
+
+
+def index_results(
+    inputs: Inputs, neighbors: list[Neighbors], request: Request, described: dict[str, Any]
+) -> dict[str, xr.Dataset]:
+    """Score RI and MaRI from the lists and label what comes out."""
+    candidates = request.k_candidates
+    counts = [
+        index_scores.count_neighbors(scope, found, candidates)
+        for scope, found in zip(inputs.scopes, neighbors, strict=True)
+    ]
+    paired = inputs.design == "paired_2x2"
+    choice = index_scores.choose(counts, candidates, paired=paired)
+    _warn_empty_scopes(inputs, [c.votes.any_neighbor for c in counts])
+    results: dict[str, xr.Dataset] = {}
+    for name in ("RI", "MaRI"):
+        if name not in request.metrics:
+            continue
+        tau = None
+        if name == "MaRI":
+            tau = request.tau
+            if tau is None or request.warn_tau:
+                median = typed_median(inputs.scopes, neighbors, choice.k)
+                tau = resolve_tau(tau, median, check=request.warn_tau)
+        score = index_scores.score_index(
+            inputs.scopes, neighbors, counts, choice.k, candidates, inputs.manifest.n_rows, tau
+        )
+        index_scores.warn_support(name, score.undefined_type)
+        tail = tail_of(score.sample_values, INDEX_ALPHA)
+        causes = [float((score.undefined_type == c).sum() / inputs.n_units) for c in (1, 2, 3)]
+        undefined = float((score.undefined_type > 0).sum() / inputs.n_units)
+        values = {
+            "value": score.value,
+            "std": population_std(score.pair_values),
+            "n_pairs": len(inputs.scopes),
+            "pair_values": score.pair_values,
+            "sample_values": score.sample_values,
+            "defined": score.undefined_type == 0,
+            "undefined_type": score.undefined_type,
+            "undefined_frac": undefined,
+            "support": 1.0 - undefined,
+            "ss_dominated_undefined_frac": causes[0],
+            "oo_dominated_undefined_frac": causes[1],
+            "mixed_undefined_frac": causes[2],
+            "median_value": tail.median,
+            "q_alpha": tail.q_alpha,
+            "ltm_alpha": tail.ltm_alpha,
+            "tau": float("nan") if tau is None else tau,
+            "curve": score.curve,
+            "balanced_accuracy": choice.balanced_accuracy,
+        }
+        coords = {
+            **_coords(inputs),
+            "k_candidate": (("k_candidate",), np.asarray(candidates, np.int64)),
+            "k": ((), choice.k),
+        }
+        attrs = {"metric": name, **described, "alpha": INDEX_ALPHA}
+        results[name] = _labelled(name, values, coords, attrs, inputs)
+    return results
+
+
+def margin_result(
+    inputs: Inputs, neighbors: list[Neighbors], request: Request, described: dict[str, Any]
+) -> xr.Dataset:
+    """Score CRoMa at every m from the lists and label what comes out."""
+    scores = score_margin(inputs.scopes, neighbors, request.m, inputs.manifest.n_rows)
+    rows = []
+    for m, score in zip(request.m, scores, strict=True):
+        tail = tail_of(score.sample_values, request.alpha)
+        missing = int((score.undefined_type > 0).sum())
+        zero = int((score.undefined_type == 4).sum())
+        if zero:
+            # Too few candidates were told before the search; this only distances can tell.
+            warn(
+                f"CRoMa: {zero} of {inputs.n_units} units are undefined at m={m} because their "
+                f"{m} nearest SO and OS rows all coincide with them (distance 0)",
+                SupportWarning,
+            )
+        fraction = [
+            float(np.isin(score.undefined_type, causes).sum() / inputs.n_units)
+            for causes in ((1, 3), (2, 3), (4,))
+        ]
+        rows.append(
+            {
+                "value": score.value,
+                "std": population_std(score.pair_values),
+                "pair_values": score.pair_values,
+                "sample_values": score.sample_values,
+                "defined": score.undefined_type == 0,
+                "undefined_type": score.undefined_type,
+                "undefined_frac": missing / inputs.n_units,
+                "support": 1.0 - missing / inputs.n_units,
+                "median_value": tail.median,
+                "q_alpha": tail.q_alpha,
+                "ltm_alpha": tail.ltm_alpha,
+                "no_so_undefined_frac": fraction[0],
+                "no_os_undefined_frac": fraction[1],
+                "zero_distance_undefined_frac": fraction[2],
+                "f0": score.f0,
+            }
+        )
+    radius = max(len(scope) for scope in inputs.scopes) - 1
+    values: dict[str, Any] = {
+        name: rows[0][name] if request.single_m else np.stack([row[name] for row in rows])
+        for name in rows[0]
+    }
+    # An exhaustive search has no radius to widen.
+    values |= {"n_pairs": len(inputs.scopes), "k_start": radius, "k_final": radius, "retries": 0}
+    radii = np.asarray(request.m, np.int64)
+    coords: dict[str, Any] = {
+        **_coords(inputs),
+        "m": ((), int(radii[0])) if request.single_m else (("m",), radii),
+    }
+    attrs = {"metric": "CRoMa", **described, "alpha": request.alpha}
+    return _labelled("CRoMa", values, coords, attrs, inputs)
+
+
+def _warn_empty_scopes(inputs: Inputs, any_neighbor: list[bool]) -> None:
+    empty = [s.name for s, some in zip(inputs.scopes, any_neighbor, strict=True) if not some]
+    if empty:
+        warn(
+            f"{len(empty)} of {len(inputs.scopes)} subsets have no neighbour at all "
+            f"({name_items(empty)}): left out of the choice of k, and 0.5 in pair_values",
+            SupportWarning,
+        )
+
+
+def about(inputs: Inputs, found: Found) -> dict[str, Any]:
+    """Return what every result says of itself."""
+    from croma_dask import __version__
+
+    return {
+        "metric_version": METRIC_VERSION,
+        "dataset": inputs.manifest.dataset,
+        "evaluation_design": inputs.design,
+        "evaluation_unit": "sample" if inputs.design == "all" else "occurrence",
+        "distance": "cosine",
+        "index": "exact",
+        "recall": 1.0,
+        "n_rows": inputs.manifest.n_rows,
+        "n_rows_used": inputs.n_units,
+        "n_tiles": inputs.embedding.n_tiles,
+        "n_features": inputs.embedding.n_features,
+        "dtype": str(inputs.embedding.dtype.newbyteorder("=")),
+        "n_zero_rows": found.profile.n_zero,
+        "embedding_fingerprint": found.fingerprint,
+        "croma_dask_version": __version__,
+        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _coords(inputs: Inputs) -> dict[str, tuple[tuple[str, ...], Any]]:
+    manifest = inputs.manifest
+    n = manifest.n_rows
+    subset = np.full(n, "dataset", dtype=object)
+    if manifest.subset is not None:
+        subset = manifest.subset.text()
+    names = np.empty(len(inputs.scopes), dtype=object)
+    names[:] = [scope.name for scope in inputs.scopes]
+    return {
+        "sample_id": (("sample",), _ids(manifest)),
+        "sample_subset": (("sample",), subset),
+        "label": (("sample",), manifest.label.text()),
+        "confounder": (("sample",), manifest.confounder.text()),
+        "group_id": (("sample",), manifest.group.text()),
+        "subset": (("subset",), names),
+    }
+
+
+def _ids(manifest: Manifest) -> Any:
+    """Sample ids as text; of a very large cohort they stay where they are until asked for."""
+    n = manifest.n_rows
+    if n <= _LAZY_IDS:
+        return manifest.sample_id(0, n)
+    import dask.array as da
+    from dask.delayed import delayed
+
+    step = 1 << 18
+    read = delayed(manifest.sample_id, pure=True)
+    return da.concatenate(
+        [
+            da.from_delayed(read(lo, min(n, lo + step)), (min(n, lo + step) - lo,), dtype=object)
+            for lo in range(0, n, step)
+        ]
+    )
+
+
+def _labelled(
+    name: str, values: dict[str, Any], coords: dict[str, Any], attrs: dict[str, Any],
+    inputs: Inputs,
+) -> xr.Dataset:  # fmt: skip
+    result = schema.build_dataset(name, values, coords, attrs)
+    result["confounder"].attrs["column"] = inputs.manifest.names.confounder
+    return result
