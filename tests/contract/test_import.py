@@ -58,27 +58,28 @@ def test_help__loads_no_heavy_module() -> None:
     assert not (FORBIDDEN | LATE) & set(modules)
 
 
-def test_import__takes_less_than_half_a_second() -> None:
-    """Above Python itself, nearly all of it pandas and xarray, which the accessor needs.
+def test_import__adds_next_to_nothing_to_what_xarray_takes() -> None:
+    """The accessor needs xarray (and pandas with it); the package itself must not add to that.
 
-    The best of several tries: what a busy machine adds to one of them is not the package's.
+    Processor time, the best of several tries: a busy machine must not fail the test. What the whole
+    import takes, on a quiet machine, is in benchmarks/README.md.
     """
-    best, own = float("inf"), float("inf")
-    for _ in range(20):
+    own = float("inf")
+    for _ in range(10):
         of_xarray, total = map(
             float,
             run_python(
                 """
                 import time
-                start = time.perf_counter()
+                start = time.process_time()
                 import xarray
-                print(time.perf_counter() - start)
+                print(time.process_time() - start)
                 import croma_dask
-                print(time.perf_counter() - start)
+                print(time.process_time() - start)
                 """
             ).split(),
         )
-        best, own = min(best, total), min(own, total - of_xarray)
-        if best < 0.5 and own < 0.05:
+        own = min(own, total - of_xarray)
+        if own < 0.05:
             return
-    pytest.fail(f"{best:.3f} s in all, {own:.3f} s of it beside xarray")
+    pytest.fail(f"croma_dask takes {own:.3f} s beside xarray")
