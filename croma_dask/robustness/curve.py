@@ -15,6 +15,7 @@ from croma_dask.options import merged
 from croma_dask.robustness import index_scores
 from croma_dask.robustness.arguments import check_k
 from croma_dask.robustness.evaluate import active_client, searched
+from croma_dask.robustness.operating_k import require_neighbors
 from croma_dask.robustness.request import prepare
 from croma_dask.robustness.tau import resolve_tau, typed_median
 
@@ -42,6 +43,7 @@ def curve_of(
             index_scores.count_neighbors(scope, neighbors, ks)
             for scope, neighbors in zip(inputs.scopes, found.neighbors, strict=True)
         ]
+        require_neighbors([c.votes for c in counts])
         k = ks[0]
         if name == "MaRI" and tau is None:
             k = index_scores.choose(counts, ks, paired=inputs.design == "paired_2x2").k

@@ -56,7 +56,7 @@ def sample_weights(kind: NDArray[np.int8], distance: F64, k: int, tau: float) ->
     """
     typed, d = _typed(kind, distance, k)
     nearest = np.min(np.where(typed, d, np.inf), axis=1, initial=np.inf)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         weight = np.exp(-(d - nearest[:, None]) / tau)
     return _split(kind[:, :k], np.where(typed, weight, 0.0))
 
@@ -66,7 +66,7 @@ def pooled_weights(
 ) -> Weights:
     """Weights of each row, scaled so that a typed neighbour at distance `nearest` weighs 1."""
     typed, d = _typed(kind, distance, k)
-    with np.errstate(under="ignore"):
+    with np.errstate(under="ignore", over="ignore"):
         weight = np.exp(-(d - nearest) / tau)
     return _split(kind[:, :k], np.where(typed, weight, 0.0))
 

@@ -12,7 +12,7 @@ from croma_dask.cohort.design import Scope
 from croma_dask.errors import SupportError
 from croma_dask.index.neighbors import Block
 
-__all__ = ["Votes", "choose_k", "first_appearance"]
+__all__ = ["Votes", "choose_k", "first_appearance", "require_neighbors"]
 
 F64 = NDArray[np.float64]
 
@@ -74,6 +74,18 @@ class Votes:
         return float(np.mean(self.hits[k][present] / self.used[present]))
 
 
+def require_neighbors(votes: Sequence[Votes]) -> None:
+    """Refuse a cohort in which no row has a neighbour.
+
+    Raises
+    ------
+    SupportError
+        Nothing can be scored.
+    """
+    if not any(v.any_neighbor for v in votes):
+        raise SupportError("no row has a single neighbour of another group; nothing can be scored")
+
+
 @dataclass(frozen=True)
 class Choice:
     """The operating k and what it was chosen from.
@@ -109,8 +121,7 @@ def choose_k(votes: Sequence[Votes], candidates: Sequence[int], *, paired: bool)
         No candidate is below the number of rows, or no row has a neighbour.
     """
     sizes = [len(v.scope) for v in votes]
-    if not any(v.any_neighbor for v in votes):
-        raise SupportError("no row has a single neighbour of another group; nothing can be scored")
+    require_neighbors(votes)
     score = np.full(len(candidates), np.nan)
     for at, k in enumerate(candidates):
         valid = [
