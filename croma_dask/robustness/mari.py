@@ -70,7 +70,7 @@ class MaRI:
         )["MaRI"]  # fmt: skip
 
     @staticmethod
-    def computecurve_of(
+    def compute_curve(
         features: Any,
         manifest: Any = None,
         *,

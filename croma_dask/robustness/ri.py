@@ -101,7 +101,7 @@ class RI:
         )["RI"]  # fmt: skip
 
     @staticmethod
-    def computecurve_of(
+    def compute_curve(
         features: Any,
         manifest: Any = None,
         *,
