@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from croma_dask.errors import StoreError
+
 if TYPE_CHECKING:
+    import zarr
     from zarr.abc.store import Store
 
-__all__ = ["Location"]
+__all__ = ["Location", "open_root"]
 
 # What an interrupted atomic write of zarr may leave beside the keys of a store.
 _PARTIAL_SUFFIX = ".partial"
@@ -113,3 +116,33 @@ class Location:
         fs.invalidate_cache()
         if fs.exists(path):
             fs.rm(path, recursive=True)
+
+
+def open_root(location: Location) -> zarr.Group:
+    """Open the root group of a store for reading.
+
+    Raises
+    ------
+    StoreError
+        There is nothing there, or it is no Zarr v3 group.
+    """
+    import zarr
+
+    try:
+        return zarr.open_group(location.zarr_store(read_only=True), mode="r", zarr_format=3)
+    except (FileNotFoundError, NotADirectoryError, KeyError, ValueError) as err:
+        raise StoreError(f"{location.url}: {_what_is_there(location)}") from err
+
+
+def _what_is_there(location: Location) -> str:
+    """Describe a place that holds no Zarr v3 group."""
+    if location.is_file():
+        return "this is a file, not a cohort store; ingest it first"
+    names = location.names()
+    if not names:
+        return "there is no store here"
+    if ".zgroup" in names or ".zattrs" in names or ".zarray" in names:
+        return "this is Zarr version 2, a cohort store is version 3; ingest it first"
+    if "zarr.json" in names:
+        return "this is a Zarr array or a damaged group, not a cohort store; ingest it first"
+    return "this folder is not a cohort store; ingest it first"

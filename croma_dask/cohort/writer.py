@@ -16,14 +16,19 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from croma_dask.cohort import layout
+from croma_dask.cohort.column_writer import write_columns
+from croma_dask.cohort.existing import (
+    START_OVER,
+    check_same_target,
+    find_unfinished,
+    hash_written,
+    remove_store,
+)
 from croma_dask.cohort.location import Location
-from croma_dask.cohort.store import open_root
 from croma_dask.errors import ChunkError, SchemaError, StoreError
 from croma_dask.fingerprint import BlockHasher
 
 if TYPE_CHECKING:
-    import zarr
-
     from croma_dask.cohort.layout import Column
 
 __all__ = ["CohortWriter"]
@@ -32,8 +37,6 @@ logger = logging.getLogger("croma_dask")
 
 # How much work a killed process may lose.
 PROGRESS_SECONDS = 1.0
-
-_ADVICE = "pass overwrite=True (--overwrite) to start over"
 
 
 class CohortWriter:
@@ -55,7 +58,7 @@ class CohortWriter:
     tile_of_sample
         Stored row of each manifest row, where the manifest repeats rows; int64, (n_samples,).
     chunk_rows
-        Rows of one chunk; by default 4,096, or as many as fit 32 MiB.
+        Rows of one chunk; by default 4,096, or as many as fit 32 MiB. At most all rows.
     source
         Where the data came from: plain names, no paths of this machine.
     signature
@@ -115,12 +118,13 @@ class CohortWriter:
             self.columns.values(), tile_of_sample
         )
         default = layout.chunk_rows_for(self.shape[1], self.dtype.itemsize)
-        self.chunk_rows = chunk_rows or default
-        found = self._find(overwrite=overwrite, resume=resume)
+        # the last chunk is stored at full size too: a small cohort shall not fill up 4,096 rows
+        self.chunk_rows = max(1, min(chunk_rows or default, self.shape[0]))
+        found = find_unfinished(self.location, overwrite=overwrite, resume=resume)
         if found is None:
             self._start()
         else:
-            self._continue(found, chunk_rows)
+            self._continue(found, self.chunk_rows if chunk_rows else None)
         self._buffer = np.empty((self.chunk_rows, self.shape[1]), dtype=self.dtype)
 
     def _check_arguments(self, chunk_rows: int | None) -> None:
@@ -141,53 +145,6 @@ class CohortWriter:
         if tiles is not None and len(tiles) and not 0 <= tiles.min() <= tiles.max() < n_rows:
             raise SchemaError("tile_of_sample points outside of the embedding")
 
-    # what is there already
-
-    def _find(self, *, overwrite: bool, resume: bool) -> zarr.Group | None:
-        """Return the unfinished store to go on with, after removing what may be replaced."""
-        url = self.location.url
-        if self.location.is_file():
-            raise StoreError(f"{url} is a file; name another place for the store")
-        if not self.location.names():
-            return None
-        attrs = self._attrs_there()
-        if attrs is None or attrs.get("format") != layout.FORMAT:
-            raise StoreError(
-                f"{url} exists and is not a cohort store, so it is left alone; name another place"
-            )
-        if overwrite or attrs.get("status") == layout.STATUS_REMOVING:
-            self._remove()
-            return None
-        if attrs.get("status") == layout.STATUS_COMPLETE:
-            raise StoreError(f"{url} exists; pass overwrite=True (--overwrite) to replace it")
-        if not resume:
-            raise StoreError(
-                f"{url} was started and not finished; resume it, or pass overwrite=True "
-                "(--overwrite) to start over"
-            )
-        if "progress" not in attrs:
-            # it died before its first row: nothing is lost by starting over
-            self._remove()
-            return None
-        return open_root(self.location)
-
-    def _remove(self) -> None:
-        """Delete the store so that, if this is cut short, what is left still says what it is."""
-        import zarr
-
-        root = zarr.open_group(self.location.zarr_store(read_only=False), mode="r+")
-        root.attrs.put({"format": layout.FORMAT, "status": layout.STATUS_REMOVING})
-        self.location.remove(last="zarr.json")
-
-    def _attrs_there(self) -> dict[str, Any] | None:
-        raw = self.location.read_bytes("zarr.json")
-        if raw is None:
-            return None
-        try:
-            return dict(json.loads(raw).get("attributes", {}))
-        except ValueError:
-            return None
-
     def _start(self) -> None:
         import zarr
 
@@ -206,7 +163,7 @@ class CohortWriter:
                 "source": json.dumps(self.source, ensure_ascii=False, sort_keys=True),
             },
         )
-        refs = self._write_columns()
+        refs = write_columns(self._root, self.columns.values(), self.tile_of_sample)
         dims = layout.SAMPLE_DIM if self.tile_of_sample is None else layout.TILE_DIM
         self._embedding = self._root.create_array(
             layout.EMBEDDING,
@@ -227,99 +184,24 @@ class CohortWriter:
         )
         self._record()
 
-    def _write_columns(self) -> list[layout.ColumnRef]:
-        refs: dict[str, layout.ColumnRef] = {}
-        for column in self.columns.values():
-            if column.alias_of is not None:
-                array = refs[column.alias_of].array
-            else:
-                array = f"column_{len(refs)}"
-                self._write_column(column, array)
-            refs[column.name] = layout.ColumnRef(column.name, column.kind, array)
-        if self.tile_of_sample is not None:
-            self._write_vector(
-                layout.TILE,
-                self.tile_of_sample.astype(np.int64, copy=False),
-                "stored row of each sample",
-            )
-        return list(refs.values())
-
-    def _write_column(self, column: Column, array: str) -> None:
-        if column.kind == "category":
-            self._write_vector(array, column.codes, column.name)
-            levels = np.array(column.levels, dtype=object)
-            self._write_texts(f"{array}_name", levels, column.name, dim=f"{array}_level")
-        else:
-            self._write_texts(array, column.text(), column.name, dim=layout.SAMPLE_DIM)
-
-    def _write_vector(self, array: str, values: NDArray[Any], long_name: str) -> None:
-        stored = self._root.create_array(
-            array,
-            shape=values.shape,
-            chunks=(max(1, min(len(values), layout.CODE_CHUNK)),),
-            dtype=values.dtype,
-            fill_value=-1,
-            dimension_names=(layout.SAMPLE_DIM,),
-            attributes={"long_name": long_name},
-        )
-        stored[:] = values
-
-    def _write_texts(
-        self, array: str, values: NDArray[np.object_], long_name: str, dim: str
-    ) -> None:
-        stored = self._root.create_array(
-            array,
-            shape=values.shape,
-            chunks=(max(1, min(len(values), layout.TEXT_CHUNK)),),
-            dtype="string",
-            fill_value="",
-            dimension_names=(dim,),
-            attributes={"long_name": long_name},
-        )
-        # slice by slice: zarr would hold all encoded chunks at once
-        for lo in range(0, len(values), layout.TEXT_CHUNK):
-            stored[lo : lo + layout.TEXT_CHUNK] = values[lo : lo + layout.TEXT_CHUNK]
-
-    # going on
-
-    def _continue(self, root: zarr.Group, chunk_rows: int | None) -> None:
+    def _continue(self, attrs: Mapping[str, Any], chunk_rows: int | None) -> None:
         import zarr
 
-        attrs = dict(root.attrs)
-        url = self.location.url
         self._root = zarr.open_group(self.location.zarr_store(read_only=False), mode="r+")
         self._embedding = self._root[layout.EMBEDDING]  # type: ignore[assignment]
-        version = attrs.get("format_version")
-        found = (tuple(self._embedding.shape), np.dtype(self._embedding.dtype))
-        wanted = (self.shape, self.dtype)
-        if version != layout.FORMAT_VERSION:
-            raise StoreError(
-                f"{url} was started by a release of layout version {version}; {_ADVICE}"
-            )
-        if found != wanted or attrs.get("manifest_fingerprint") != self.manifest_fingerprint:
-            what = f"an embedding {found[0]} {found[1]}" if found != wanted else "another manifest"
-            raise StoreError(f"{url} was started with {what} and not finished; {_ADVICE}")
-        if chunk_rows is not None and chunk_rows != self._embedding.chunks[0]:
-            raise StoreError(
-                f"{url} was started with chunk_rows={self._embedding.chunks[0]}; leave the "
-                f"argument out to resume it, or {_ADVICE}"
-            )
+        check_same_target(
+            self.location.url,
+            attrs,
+            self._embedding,
+            shape=self.shape,
+            dtype=self.dtype,
+            manifest_fingerprint=self.manifest_fingerprint,
+            chunk_rows=chunk_rows,
+        )
         self.chunk_rows = int(self._embedding.chunks[0])
-        progress = json.loads(str(attrs["progress"]))
-        self._hasher = self._hash_stored(int(progress["rows"]))
-        if self._hasher.snapshot() != progress["digests"]:
-            raise StoreError(
-                f"{url} is damaged: its first {progress['rows']} rows are not those that were "
-                f"written; {_ADVICE}"
-            )
+        self._hasher = hash_written(self.location.url, attrs, self._embedding)
         self.same_source = attrs.get("signature") == self._signature
-        logger.info("resuming %s at row %d of %d", url, self.position, self.shape[0])
-
-    def _hash_stored(self, n_rows: int) -> BlockHasher:
-        hasher = BlockHasher()
-        for lo in range(0, n_rows, self.chunk_rows):
-            hasher.update(np.asarray(self._embedding[lo : min(lo + self.chunk_rows, n_rows)]))
-        return hasher
+        logger.info("resuming %s at row %d of %d", self.location.url, self.position, self.shape[0])
 
     # rows
 
@@ -378,7 +260,8 @@ class CohortWriter:
             self._replay = None
             if replay.snapshot() != self._hasher.snapshot():
                 raise StoreError(
-                    f"{self.location.url} was started from other rows and not finished; {_ADVICE}"
+                    f"{self.location.url} was started from other rows and not finished; "
+                    f"{START_OVER}"
                 )
         return rows[known:]
 
@@ -432,7 +315,7 @@ class CohortWriter:
 
     def discard(self) -> None:
         """Remove the store: what was written can be of no use."""
-        self._remove()
+        remove_store(self.location)
         self._finished = True
 
     def __enter__(self) -> CohortWriter:

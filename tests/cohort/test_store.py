@@ -107,9 +107,15 @@ def test_fingerprint__independent_of_chunks_and_source(tmp_path: Path, rng: np.r
 
 def test_default_chunks__4096_rows_or_32_mib(tmp_path: Path):
     for n_features, expected in [(8, 4096), (2048, 4096), (4096, 2048), (3000, 2796)]:
-        columns = build_columns(make_manifest(1))
-        writer = CohortWriter(tmp_path / f"{n_features}", (1, n_features), "f4", columns)
+        columns = build_columns(make_manifest(5000))
+        writer = CohortWriter(tmp_path / f"{n_features}", (5000, n_features), "f4", columns)
         assert writer.chunk_rows == expected
+
+
+def test_default_chunks__small_cohorts_take_no_more_room_than_their_rows(tmp_path: Path):
+    url = write_cohort(tmp_path / "c.zarr", np.ones((3, 1000), "f4"), make_manifest(3))
+    assert (tmp_path / "c.zarr/embedding/c/0/0").stat().st_size == 12_000
+    assert StoredCohort(url).chunk_rows == 3
 
 
 def test_layout__rows_in_one_piece_uncompressed_and_plain_xarray_opens_it(tmp_path: Path, rng):
