@@ -42,7 +42,7 @@ RATES = np.linspace(0.2, 0.8, 10)[[3, 7, 0, 9, 5, 1, 8, 2, 6, 4]]
 BLUR, GAMMA, GAIN, OFFSET = 0.12, 0.7, 0.75, 0.15
 NORMALISING_BLUR = 0.2
 
-# Chunks are stored whole, so three that are nearly full take half the room of a default one.
+# Three chunks: the demo reads its stores as a large one is read.
 CHUNK_ROWS = 600
 
 

@@ -58,28 +58,28 @@ def test_help__loads_no_heavy_module() -> None:
     assert not (FORBIDDEN | LATE) & set(modules)
 
 
-def test_import__adds_next_to_nothing_to_what_xarray_takes() -> None:
-    """The accessor needs xarray (and pandas with it); the package itself must not add to that.
+def test_import__takes_less_than_half_a_second() -> None:
+    """Above Python itself; the accessor needs xarray, and the package must add little to that.
 
-    Processor time, the best of several tries: a busy machine must not fail the test. What the whole
-    import takes, on a quiet machine, is in benchmarks/README.md.
+    In time of the importing thread, the best of several tries: that is what a quiet machine takes,
+    where the wall clock of a busy one counts its other work too.
     """
-    own = float("inf")
+    best, own = float("inf"), float("inf")
     for _ in range(10):
         of_xarray, total = map(
             float,
             run_python(
                 """
                 import time
-                start = time.process_time()
+                start = time.thread_time()
                 import xarray
-                print(time.process_time() - start)
+                print(time.thread_time() - start)
                 import croma_dask
-                print(time.process_time() - start)
+                print(time.thread_time() - start)
                 """
             ).split(),
         )
-        own = min(own, total - of_xarray)
-        if own < 0.05:
+        best, own = min(best, total), min(own, total - of_xarray)
+        if best < 0.5 and own < 0.05:
             return
-    pytest.fail(f"croma_dask takes {own:.3f} s beside xarray")
+    pytest.fail(f"{best:.3f} s in all, {own:.3f} s of it beside xarray")
