@@ -174,8 +174,8 @@ def supply_of(scope: Scope) -> Supply:
 def _count(key: NDArray[np.int64]) -> NDArray[np.int64]:
     """How often the key of each row occurs."""
     # Counting into a table is ten times faster than sorting, while the table is not much larger
-    # than the rows.
-    if key.size and int(key.max()) < max(1 << 20, 4 * key.size):
+    # than the rows (of a small subset it would be: codes run over the whole cohort).
+    if key.size and int(key.max()) < 4 * key.size:
         return np.bincount(key)[key]
     _, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
     found: NDArray[np.int64] = counts[inverse].astype(np.int64)

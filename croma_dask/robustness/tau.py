@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,13 +65,27 @@ def _typed_distances(
             yield block.distance[:, :k][(kind == SO) | (kind == OS)]
 
 
+def _batched(arrays: Iterable[NDArray[np.float64]]) -> Iterator[NDArray[np.float64]]:
+    """Join small arrays (of thousands of subsets) so that a table is not filled for each."""
+    waiting: list[NDArray[np.float64]] = []
+    size = 0
+    for array in arrays:
+        waiting.append(array)
+        size += array.size
+        if size >= _GATHER:
+            yield np.concatenate(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield np.concatenate(waiting)
+
+
 def _kth(scopes: Sequence[Scope], neighbors: Sequence[Neighbors], k: int, rank: int) -> float:
     """Value of a rank among all typed distances."""
     prefix, known_bits = np.uint64(0), 0
     for width in (22, 21, 21):
         shift = np.uint64(64 - known_bits - width)
         counts = np.zeros(1 << width, np.int64)
-        for distances in _typed_distances(scopes, neighbors, k):
+        for distances in _batched(_typed_distances(scopes, neighbors, k)):
             bits = distances.view(np.uint64)
             if known_bits:
                 bits = bits[(bits >> np.uint64(64 - known_bits)) == prefix]
