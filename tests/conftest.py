@@ -57,7 +57,7 @@ def cluster_client() -> Iterator[Client]:
             n_workers=2,
             threads_per_worker=1,
             processes=True,
-            dashboard_address=None,
+            dashboard_address=":0",  # any free port: 8787 may be taken
             memory_limit="2GiB",
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
