@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from croma_dask.kernels.constants import U32, U64
+from croma_dask.kernels.constants import U32, U64, ZERO_BELOW
 from croma_dask.kernels.typing import F32, F64, Floats
 
 _BLOCK = 256
@@ -91,5 +91,5 @@ def error_bound(
     gamma = n_features * unit / (1.0 - n_features * unit)
     product = (gamma + 4.0 * unit) * length * longest
     terms = 6.0 * unit * (half + largest_half)
-    exact = (2.0 * n_features + 32.0) * U64
+    exact = (2.0 * n_features + 32.0) * U64 + ZERO_BELOW
     return np.asarray(1.01 * (product + terms) + exact)
