@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,8 +86,10 @@ def pair_graph(job: Job) -> tuple[dict[str, Any], list[str], dict[str, int]]:
         The job is one node; a task names two blocks and the tasks that must be over. `last` are
         the final keys; `work` says how many pairs of rows each task stands for.
     """
-    prefix = f"croma-{Path(job.scratch.path).name[:12]}"
-    graph: dict[str, Any] = {f"{prefix}-job": job}
+    # A token of this run alone: a scheduler would take equal keys for equal tasks and skip them.
+    token = uuid.uuid4().hex
+    shared = f"croma-job-{token}"
+    graph: dict[str, Any] = {shared: job}
     latest: dict[int, str] = {}
     work: dict[str, int] = {}
     sizes = [
@@ -95,16 +98,16 @@ def pair_graph(job: Job) -> tuple[dict[str, Any], list[str], dict[str, int]]:
     ]
     for players in rounds(job.n_blocks):
         for i, j in players:
-            key = f"{prefix}-pairs-{i}-{j}"
+            key = f"croma-pairs-{token}-{i}-{j}"
             after = sorted({latest[b] for b in (i, j) if b in latest})
-            graph[key] = (meet_blocks, f"{prefix}-job", i, j, *after)
+            graph[key] = (meet_blocks, shared, i, j, *after)
             latest[i] = latest[j] = key
             work[key] = sizes[i] * sizes[j] // (2 if i == j else 1)
     last = []
     everything = sorted(set(latest.values()))
     for number in range(job.n_ranges):
-        key = f"{prefix}-finish-{number}"
-        graph[key] = (finish_range, f"{prefix}-job", number, *everything)
+        key = f"croma-finish-{token}-{number}"
+        graph[key] = (finish_range, shared, number, *everything)
         last.append(key)
     return graph, last, work
 
@@ -131,7 +134,7 @@ def _run(
     wanted = [*work, *last]
     futures = client.get(graph, wanted, sync=False)
     try:
-        for future in as_completed(futures):
+        for future in as_completed(futures, loop=client.loop):
             future.result()
             progress.advance(work.get(future.key, 0))
     except KilledWorker as err:
