@@ -162,19 +162,20 @@ def _take_scratch(options: Options, key: str, keep: contextlib.ExitStack) -> Scr
     root = Path(options.scratch or private_root())
     root.mkdir(parents=True, exist_ok=True)
     scratch = Scratch(str(root / key[:32]))
-    if not scratch.open():
-        # The same run goes on in another process: leave it alone and work beside it.
+    lock = scratch.lock()
+    if lock is None:
+        # The same run goes on elsewhere: leave it alone and work beside it.
         scratch = Scratch(tempfile.mkdtemp(prefix=key[:16], dir=root))
-        scratch.open()
+        lock = scratch.lock()
     elif any(Path(scratch.path).glob("range-*/lists-*.npz")):
         log.warning("resuming a run that was interrupted (%s)", scratch.path)
+    if lock is not None:
+        keep.callback(lock.close)
 
     def leave(exc_type: Any, *_: Any) -> None:
         # Interrupted or failed: what was found stays for the next try.
         if exc_type is None:
             scratch.remove()
-        else:
-            scratch.release()
 
     keep.push(leave)
     return scratch

@@ -7,14 +7,14 @@ ones, and because lists are merged by (distance, row) it ends with the same bits
 
 from __future__ import annotations
 
-import json
+import fcntl
 import os
 import socket
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from croma_dask.kernels.typing import F64, I32, I64
 
 __all__ = ["Scratch", "private_root"]
 
-_LOCK = "owner.json"
+_LOCK = "lock"
 
 
 def private_root() -> str:
@@ -47,40 +47,30 @@ class Scratch:
 
     path: str
 
-    def open(self) -> bool:
-        """Take the folder for this process; False when another living process has it."""
-        Path(self.path).mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = Path(self.path) / _LOCK
-        mine = {"pid": os.getpid(), "host": socket.gethostname()}
+    def lock(self) -> IO[str] | None:
+        """Take the folder for one run; None when another one has it.
+
+        The lock is the kernel's, on an open file: it goes with the process that holds it, however
+        that ends. Close the file to give the folder free.
+        """
         while True:
+            Path(self.path).mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
-                with open(lock, "x") as f:
-                    json.dump(mine, f)
-                return True
-            except FileExistsError:
-                if not self._is_stale(lock, mine):
-                    return False
-                lock.unlink(missing_ok=True)
-
-    @staticmethod
-    def _is_stale(lock: Path, mine: Mapping[str, Any]) -> bool:
-        try:
-            owner = json.loads(lock.read_text())
-        except (OSError, ValueError):
-            return True
-        if owner.get("host") != mine["host"]:
-            return False
-        try:
-            os.kill(int(owner["pid"]), 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            return False
-        return False
-
-    def release(self) -> None:
-        """Give the folder free, keeping what is in it."""
-        (Path(self.path) / _LOCK).unlink(missing_ok=True)
+                held = open(Path(self.path) / _LOCK, "w")
+            except FileNotFoundError:
+                continue  # its owner was just done with it and removed it
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                held.close()
+                return None
+            try:
+                same = os.path.samestat(os.fstat(held.fileno()), os.stat(held.name))
+            except FileNotFoundError:
+                same = False
+            if same:
+                return held
+            held.close()
 
     def remove(self) -> None:
         """Delete everything the run has written."""
