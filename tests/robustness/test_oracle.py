@@ -195,7 +195,10 @@ def test_no_neighbour_at_all__raises_for_every_metric_of_neighbours(
     with pytest.raises(RuntimeError, match="neighbour"):
         cd.MaRI.compute(x, frame, k_candidates=[1], **common)
     with pytest.raises(RuntimeError, match="neighbour"):
-        cd.MaRI.compute_curve(x, frame, k_values=[1], **common)
+        cd.RI.compute_curve(x, frame, k_values=[1], **common)
+    for tau in (None, 0.1):
+        with pytest.raises(RuntimeError, match="neighbour"):
+            cd.MaRI.compute_curve(x, frame, k_values=[1], tau=tau, **common)
     assert math.isnan(cd.MaRI.recommend_tau(x, frame, k=1, **common))
     # CRoMa reports what it cannot score, down to the last unit.
     margin = cd.CRoMa.compute(x, frame, m=1, **common)
@@ -277,3 +280,19 @@ def test_tiny_tau__is_the_limit_of_the_nearest_typed_neighbour(rng: np.random.Ge
     np.testing.assert_allclose(found.sample_values, expected, rtol=0, atol=1e-12)
     winner = min((t[0] for t in nearest if t), key=lambda t: t[0])
     assert float(found.value) == (winner[1] == "SO")
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("d", [2, 3, 8])
+def test_distances_that_count_as_zero__are_ties(name: str, d: int) -> None:
+    """Rows at cosine distances below 1e-14 all tie at 0, however screening would order them."""
+    rng = np.random.default_rng(d)
+    x = rng.normal(size=d) + 1e-7 * rng.normal(size=(200, d))
+    x[0] = -x[0]
+    cohort = Cohort(x, manifest(rng.integers(0, 2, 200), rng.integers(0, 2, 200)))
+    with engine(name, range_rows=70):
+        found = cd.RI.compute(x, cohort.frame, k_candidates=[5], **cohort.arguments)
+    # Which distance still lies below 1e-14 is a matter of rounding, for the oracle as for us.
+    truth = oracle_of(cohort).index(5)["sample_values"]
+    same = np.isclose(found.sample_values, truth, rtol=0, atol=1e-9, equal_nan=True)
+    assert same.mean() > 0.97
