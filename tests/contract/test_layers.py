@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "croma_dask"
 
 # From the top to the bottom. A module may import from its own layer and from those below.
 LAYERS: list[set[str]] = [
-    {"__init__", "cli", "cli_options", "cli_score", "accessor"},
+    {"__init__", "cli", "accessor"},
     {"cli_score"},
     {"cli_options"},
     {"score", "plan", "results"},
