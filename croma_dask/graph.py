@@ -73,7 +73,7 @@ def search_streamed(
     with Progress("search", sum(work.values()), "row pairs", options.quiet) as progress:
         _run(graph, last, work, client, n_tasks, progress)
     again = sum(scratch.n_failing(number) or 0 for number in range(job.n_ranges))
-    lists = ScratchLists(scratch, job.edges, spec.delivered)
+    lists = ScratchLists(scratch, job.edges, spec)
     return Neighbors(n, spec, lists, again, "streamed")
 
 

@@ -254,7 +254,8 @@ def _in_memory(
             source, _codes_of(scope), run.spec, run.profile.mean, n_threads=n_threads
         )
     n = len(scope)
-    return Neighbors(n, run.spec.clipped(n), ResidentLists(found), failing, engine)
+    spec = run.spec.clipped(n)
+    return Neighbors(n, spec, ResidentLists(found, spec.n_global), failing, engine)
 
 
 def _search_many(run: _Run, scopes: Sequence[Scope]) -> list[Neighbors]:

@@ -13,29 +13,50 @@ from croma_dask.index.scratch import Scratch
 from croma_dask.index.spec import ListSpec
 from croma_dask.kernels.typing import F64, I32
 
-__all__ = ["GRID", "Block", "Neighbors", "ResidentLists", "ScratchLists"]
+__all__ = ["Block", "Neighbors", "ResidentLists", "ScratchLists", "TypedBlock", "grid_rows"]
 
-GRID = 4096
-"""Rows of a block. Float sums over blocks are part of the result, so the grid never changes."""
+_GRID = 4096
+_ENTRIES = 1 << 18
+
+
+def grid_rows(width: int) -> int:
+    """Rows of a block for lists of a length.
+
+    Float sums over blocks are part of the result, so this depends on nothing but the length: 4,096
+    rows up to 64 neighbours, fewer beyond, so that a block stays at 2 MiB an array.
+    """
+    return max(32, min(_GRID, _ENTRIES // max(width, 1)))
 
 
 @dataclass(frozen=True)
 class Block:
-    """Lists of rows lo..hi of a scope.
+    """Nearest neighbours of rows lo..hi of a scope.
 
     Attributes
     ----------
     index, distance
         (n, k) nearest eligible rows by (distance, row), positions in the scope; -1 and NaN behind
         the last.
-    so, os
-        (n, m) distances of the nearest SO and OS rows, NaN behind the last.
     """
 
     lo: int
     hi: int
     index: I32
     distance: F64
+
+
+@dataclass(frozen=True)
+class TypedBlock:
+    """Nearest typed neighbours of rows lo..hi of a scope.
+
+    Attributes
+    ----------
+    so, os
+        (n, m) distances of the nearest SO and OS rows, NaN behind the last.
+    """
+
+    lo: int
+    hi: int
     so: F64
     os: F64
 
@@ -44,7 +65,11 @@ class Lists(Protocol):
     """Lists of a scope, rows lo..hi at a time."""
 
     def read(self, lo: int, hi: int) -> tuple[I32, F64]:
-        """(n, delivered) positions and distances, the three lists side by side."""
+        """(n, k) positions and distances of the nearest neighbours of any type."""
+        ...
+
+    def read_typed(self, lo: int, hi: int) -> F64:
+        """(n, 2 m) distances of the nearest SO and OS rows, side by side."""
         ...
 
 
@@ -53,9 +78,14 @@ class ResidentLists:
     """Lists held in memory."""
 
     found: Delivered
+    n_global: int
 
     def read(self, lo: int, hi: int) -> tuple[I32, F64]:
-        return self.found.index[lo:hi], self.found.distance[lo:hi]
+        k = self.n_global
+        return self.found.index[lo:hi, :k], self.found.distance[lo:hi, :k]
+
+    def read_typed(self, lo: int, hi: int) -> F64:
+        return self.found.distance[lo:hi, self.n_global :]
 
 
 @dataclass(frozen=True)
@@ -64,17 +94,22 @@ class ScratchLists:
 
     scratch: Scratch
     edges: tuple[int, ...]
-    width: int
+    spec: ListSpec
 
-    def read(self, lo: int, hi: int) -> tuple[I32, F64]:
-        parts = []
+    def _parts(self, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
         for number, (a, b) in enumerate(zip(self.edges[:-1], self.edges[1:], strict=True)):
             if b > lo and a < hi:
-                first, last = max(lo, a) - a, min(hi, b) - a
-                parts.append(self.scratch.read_final(number, first, last, self.width))
-        return (
-            np.concatenate([index for index, _ in parts]),
-            np.concatenate([distance for _, distance in parts]),
+                yield number, max(lo, a) - a, min(hi, b) - a
+
+    def read(self, lo: int, hi: int) -> tuple[I32, F64]:
+        k = self.spec.n_global
+        parts = [self.scratch.read_final(*part, k) for part in self._parts(lo, hi)]
+        return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+
+    def read_typed(self, lo: int, hi: int) -> F64:
+        width = 2 * self.spec.n_typed
+        return np.concatenate(
+            [self.scratch.read_typed(*part, width) for part in self._parts(lo, hi)]
         )
 
 
@@ -104,17 +139,19 @@ class Neighbors:
 
     def blocks(self) -> Iterator[Block]:
         """All rows in order, a block of the fixed grid at a time."""
-        for lo in range(0, self.n_rows, GRID):
-            yield self.block(lo, min(self.n_rows, lo + GRID))
+        step = grid_rows(self.spec.n_global)
+        for lo in range(0, self.n_rows, step):
+            hi = min(self.n_rows, lo + step)
+            index, distance = self.lists.read(lo, hi)
+            yield Block(lo, hi, np.ascontiguousarray(index), np.ascontiguousarray(distance))
 
-    def block(self, lo: int, hi: int) -> Block:
-        """Rows lo..hi."""
-        index, distance = self.lists.read(lo, hi)
-        parts = [
-            np.ascontiguousarray(distance[:, int(o) : int(o + n)])
-            for o, n in zip(self.spec.offset, self.spec.deliver, strict=True)
-        ]
-        return Block(
-            lo, hi, np.ascontiguousarray(index[:, : self.spec.n_global]), parts[0], parts[1],
-            parts[2],
-        )  # fmt: skip
+    def typed_blocks(self) -> Iterator[TypedBlock]:
+        """Typed neighbours of all rows in order, a block at a time."""
+        m = self.spec.n_typed
+        step = grid_rows(2 * m)
+        for lo in range(0, self.n_rows, step):
+            hi = min(self.n_rows, lo + step)
+            typed = self.lists.read_typed(lo, hi)
+            yield TypedBlock(
+                lo, hi, np.ascontiguousarray(typed[:, :m]), np.ascontiguousarray(typed[:, m:])
+            )

@@ -138,10 +138,21 @@ class Scratch:
             return file["met"]
 
     def write_final(self, number: int, index: I32, distance: F64, n_failing: int) -> None:
-        """Keep the delivered lists of a range, rows in the order of the scope."""
+        """Keep the delivered lists of a range, rows in the order of the scope.
+
+        Parameters
+        ----------
+        index
+            (n, k) positions of the nearest neighbours of any type.
+        distance
+            (n, k + 2 m) their distances, then those of the nearest SO and OS rows.
+        """
+        k = index.shape[1]
         folder = Path(self.path) / f"range-{number:05d}"
-        for name, array in (("index", index), ("distance", distance)):
-            temporary = folder / f".{name}.{os.getpid()}"
+        for name, array in (
+            ("index", index), ("distance", distance[:, :k]), ("typed", distance[:, k:]),
+        ):  # fmt: skip
+            temporary = folder / f".{name}.{socket.gethostname()}.{os.getpid()}"
             np.ascontiguousarray(array).tofile(temporary)
             os.replace(temporary, folder / f"{name}.bin")
         self._write(f"range-{number:05d}/final.npz", {"n_failing": np.array(n_failing)})
@@ -152,10 +163,21 @@ class Scratch:
             return None
         return int(self._read(f"range-{number:05d}/final.npz")["n_failing"])
 
-    def read_final(self, number: int, lo: int, hi: int, width: int) -> tuple[I32, F64]:
-        """Delivered lists of rows lo..hi of a range (counted within it), plainly read."""
-        folder = Path(self.path) / f"range-{number:05d}"
-        count = (hi - lo) * width
-        index = np.fromfile(folder / "index.bin", np.int32, count, offset=4 * lo * width)
-        distance = np.fromfile(folder / "distance.bin", np.float64, count, offset=8 * lo * width)
-        return index.reshape(hi - lo, width), distance.reshape(hi - lo, width)
+    def read_final(self, number: int, lo: int, hi: int, k: int) -> tuple[I32, F64]:
+        """Read the lists of any type of rows lo..hi of a range (counted within it)."""
+        return (
+            self._read_rows(number, "index", np.int32, lo, hi, k),
+            self._read_rows(number, "distance", np.float64, lo, hi, k),
+        )
+
+    def read_typed(self, number: int, lo: int, hi: int, width: int) -> F64:
+        """Read the distances of the typed lists of rows lo..hi of a range."""
+        typed: F64 = self._read_rows(number, "typed", np.float64, lo, hi, width)
+        return typed
+
+    def _read_rows(self, number: int, name: str, dtype: Any, lo: int, hi: int, width: int) -> Any:
+        # Plain reads, not a map: pages of a map would count as memory of the process.
+        path = Path(self.path) / f"range-{number:05d}" / f"{name}.bin"
+        size = np.dtype(dtype).itemsize
+        rows = np.fromfile(path, dtype, (hi - lo) * width, offset=size * lo * width)
+        return rows.reshape(hi - lo, width)

@@ -217,5 +217,7 @@ def finish_range(job: Job, number: int, *_after: Any) -> int:
             again, _ = second_look(home, part, partners, job.spec, tile_buffer())
             replace_failing(found, part, again, job.spec)
         found = in_scope_order(home, found)
-        job.scratch.write_final(number, found.index, found.distance, int(failing.rows.size))
+        job.scratch.write_final(
+            number, found.index[:, : job.spec.n_global], found.distance, int(failing.rows.size)
+        )
     return int(failing.rows.size)

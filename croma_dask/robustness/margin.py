@@ -59,7 +59,7 @@ def score_margin(
     margins = np.full((len(m_values), n_rows), np.nan)
     undefined = np.full((len(m_values), n_rows), -1, np.int8)
     for scope, found in zip(scopes, neighbors, strict=True):
-        for block in found.blocks():
+        for block in found.typed_blocks():
             at = (
                 slice(block.lo, block.hi)
                 if scope.rows is None

@@ -16,6 +16,9 @@ __all__ = ["Votes", "choose_k", "first_appearance", "require_neighbors"]
 
 F64 = NDArray[np.float64]
 
+_TABLE = 1 << 20
+"""Counts held at once: 8 MiB."""
+
 
 def first_appearance(label: NDArray[np.int32], n_labels: int) -> NDArray[np.int64]:
     """(n_labels,) rank of each label by the first row of the scope that has it."""
@@ -40,13 +43,16 @@ class Votes:
 
     def add(self, block: Block) -> None:
         """Count the votes of a block."""
-        n = block.hi - block.lo
-        n_labels = self.scope.n_labels
-        there = block.index >= 0
-        own = self.scope.label[block.lo : block.hi]
-        votes = np.where(
-            there, self.rank[self.scope.label[np.where(there, block.index, 0)]], n_labels
-        )
+        # Votes are counted in a table of rows x labels: of many labels a part at a time.
+        step = max(1, _TABLE // (self.scope.n_labels + 1))
+        for lo in range(0, block.hi - block.lo, step):
+            own = self.scope.label[block.lo : block.hi][lo : lo + step]
+            self._count(block.index[lo : lo + step], own)
+
+    def _count(self, index: NDArray[np.int32], own: NDArray[np.int32]) -> None:
+        n, n_labels = index.shape[0], self.scope.n_labels
+        there = index >= 0
+        votes = np.where(there, self.rank[self.scope.label[np.where(there, index, 0)]], n_labels)
         voted = there[:, 0] if there.shape[1] else np.zeros(n, bool)
         self.used += np.bincount(own[voted], minlength=n_labels)
         counts = np.zeros(n * (n_labels + 1), np.int64)
