@@ -119,7 +119,7 @@ def _client(workers: int | None, scheduler: str | None, memory: str | None) -> I
                 threads_per_worker=1,
                 processes=True,
                 memory_limit=limit,
-                dashboard_address=None,
+                dashboard_address=":0",
             ) as cluster,
             Client(cluster) as client,
         ):

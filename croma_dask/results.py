@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,7 +153,11 @@ def save(result: xr.DataTree, path: str | os.PathLike[str], *, overwrite: bool =
     partial = target.with_name(f".{target.name}.partial-{os.getpid()}{target.suffix}")
     try:
         if target.suffix == ".zarr":
-            result.to_zarr(partial, mode="w", consolidated=False)
+            with warnings.catch_warnings():
+                # Consolidated, so that plain xarray opens it: zarr warns that version 3 of the
+                # format does not describe that yet. This one warning, and no other.
+                warnings.filterwarnings("ignore", message="Consolidated metadata is currently")
+                result.to_zarr(partial, mode="w", consolidated=True)
         elif target.suffix == ".nc":
             result.to_netcdf(partial, engine="h5netcdf")
         elif target.suffix == ".csv":
