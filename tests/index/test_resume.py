@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import socket
 import subprocess
 import sys
 import warnings
@@ -79,15 +77,20 @@ def cut_after(n: int, function: Callable[..., Any], *, late: bool = False) -> Ca
     return wrapped
 
 
-def test_a_run_cut_half_way__resumes_with_the_same_bits(
-    cohort: Cohort, expected: xr.DataTree, scratch: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def cut_run(cohort: Cohort, scratch: Path) -> Path:
+    """Leave a run behind that was cut half way; return its folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(graph, "meet_blocks", cut_after(PAIRS // 2, streamed.meet_blocks))
         with pytest.raises(Cut):
             score(cohort)
     (run,) = scratch.iterdir()
-    assert not (run / "owner.json").exists(), "the folder is given free"
+    return run
+
+
+def test_a_run_cut_half_way__resumes_with_the_same_bits(
+    cohort: Cohort, expected: xr.DataTree, scratch: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cut_run(cohort, scratch)
     fresh: list[int] = []
 
     def counted(*args: Any) -> int:
@@ -171,10 +174,7 @@ def test_another_cohort__does_not_resume_from_these_lists(
     cohort: Cohort, scratch: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One edited label, another k or one moved digit is another run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(graph, "meet_blocks", cut_after(PAIRS // 2, streamed.meet_blocks))
-        with pytest.raises(Cut):
-            score(cohort)
+    cut_run(cohort, scratch)
     relabelled = cohort.frame.copy()
     relabelled.loc[5, "label"] = "1" if relabelled.loc[5, "label"] == "0" else "0"
     moved = cohort.x.copy()
@@ -191,37 +191,33 @@ def test_another_cohort__does_not_resume_from_these_lists(
     assert len(list(scratch.iterdir())) == 1, "the cut run's lists wait for its own owner"
 
 
-def test_a_dead_owner_s_folder__is_taken_over(
-    cohort: Cohort, expected: xr.DataTree, scratch: Path
+def test_a_killed_owner_s_folder__is_taken_over(
+    cohort: Cohort, expected: xr.DataTree, scratch: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(graph, "meet_blocks", cut_after(PAIRS // 2, streamed.meet_blocks))
-        with pytest.raises(Cut):
-            score(cohort)
-    (run,) = scratch.iterdir()
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    lock = {"pid": dead.pid, "host": socket.gethostname()}
-    (run / "owner.json").write_text(json.dumps(lock))
+    run = cut_run(cohort, scratch)
+    hold = "import sys, time; from croma_dask.index.scratch import Scratch\n"
+    hold += (
+        f"held = Scratch({str(run)!r}).lock(); print(held is not None, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline().strip() == b"True"
+        assert Scratch(str(run)).lock() is None
+        owner.kill()
     assert_same(score(cohort), expected)
+    assert "resuming" in caplog.text
     assert list(scratch.iterdir()) == []
 
 
-@pytest.mark.parametrize("owner", ["alive here", "on another machine"])
 def test_a_living_owner_s_folder__is_left_alone(
-    owner: str, cohort: Cohort, expected: xr.DataTree, scratch: Path
+    cohort: Cohort, expected: xr.DataTree, scratch: Path
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(graph, "meet_blocks", cut_after(PAIRS // 2, streamed.meet_blocks))
-        with pytest.raises(Cut):
-            score(cohort)
-    (run,) = scratch.iterdir()
-    host = socket.gethostname() if owner == "alive here" else "another-machine"
-    (run / "owner.json").write_text(json.dumps({"pid": os.getpid(), "host": host}))
-    before = {p: p.stat().st_mtime_ns for p in run.rglob("*") if p.is_file()}
-    assert_same(score(cohort), expected)
-    assert list(scratch.iterdir()) == [run]
-    assert {p: p.stat().st_mtime_ns for p in run.rglob("*") if p.is_file()} == before
+    run = cut_run(cohort, scratch)
+    with Scratch(str(run)).lock() or pytest.fail("the folder should be free"):
+        before = {p: p.stat().st_mtime_ns for p in run.glob("range-*/*")}
+        assert_same(score(cohort), expected)
+        assert list(scratch.iterdir()) == [run]
+        assert {p: p.stat().st_mtime_ns for p in run.glob("range-*/*")} == before
 
 
 @pytest.mark.cluster
