@@ -121,8 +121,8 @@ def _run(
         import dask.threaded
         from dask.callbacks import Callback
 
-        def over(key: str, *_: Any) -> None:
-            progress.advance(work.get(key, 0))
+        def over(key: str, result: Any, *_: Any) -> None:
+            _tell(progress, work.get(key, 0), result)
 
         posttask: Callable[..., None] = over
         with Callback(posttask=posttask):
@@ -135,8 +135,7 @@ def _run(
     futures = client.get(graph, wanted, sync=False)
     try:
         for future in as_completed(futures, loop=client.loop):
-            future.result()
-            progress.advance(work.get(future.key, 0))
+            _tell(progress, work.get(future.key, 0), future.result())
     except KilledWorker as err:
         raise MemoryLimitError(
             f"a worker died several times in a row on one task ({err}): most often its memory "
@@ -146,6 +145,13 @@ def _run(
         ) from err
     finally:
         client.cancel(futures)
+
+
+def _tell(progress: Progress, pairs: int, fresh: int) -> None:
+    """Count a task that is over; what an interrupted run had done does not count for the rate."""
+    if pairs:
+        progress.advance(min(pairs, fresh))
+        progress.skip(pairs - min(pairs, fresh))
 
 
 def _job_key(

@@ -136,6 +136,7 @@ def meet_blocks(job: Job, block_i: int, block_j: int, *_after: Any) -> int:
             for j in partners:
                 if j == i:
                     _meet(job, side_i, side_i, buffer)
+                    pairs += len(range_i) ** 2 // 2
                     continue
                 side_j = _Side.take_up(job, j, job.load(j))
                 _meet(job, side_i, side_j, buffer)
