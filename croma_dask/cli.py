@@ -36,7 +36,7 @@ class CromaGroup(click.Group):
             _fail(err, EXIT_MEMORY)
         except SupportError as err:
             _fail(err, EXIT_SUPPORT)
-        except (CromaDaskError, FileNotFoundError, PermissionError, IsADirectoryError) as err:
+        except (CromaDaskError, OSError) as err:
             _fail(err, EXIT_INPUT)
         except KeyboardInterrupt:
             _fail("interrupted", EXIT_INTERRUPTED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 import tempfile
 import uuid
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from croma_dask import fingerprint
-from croma_dask.errors import MemoryLimitError
+from croma_dask.errors import MemoryLimitError, StoreError
 from croma_dask.index.neighbors import Neighbors, ScratchLists
 from croma_dask.index.scratch import Scratch, private_root
 from croma_dask.index.source import Codes, RowSource
@@ -22,6 +23,7 @@ from croma_dask.index.streamed import Job, finish_range, meet_blocks
 from croma_dask.index.tournament import rounds
 from croma_dask.kernels.typing import F64
 from croma_dask.layout import Layout
+from croma_dask.memory import format_bytes
 from croma_dask.options import Options
 from croma_dask.progress import Progress
 
@@ -64,7 +66,7 @@ def search_streamed(
     n = len(codes)
     spec = spec.clipped(n)
     key = _job_key(codes, tiles, spec, layout, identity)
-    scratch = _take_scratch(options, key, keep)
+    scratch = _take_scratch(options, key, layout.scratch, keep)
     job = Job(source, scratch, layout.edges, layout.per_block, spec, mean)
     for number in range(job.n_ranges):
         part = slice(job.edges[number], job.edges[number + 1])
@@ -143,6 +145,11 @@ def _run(
             "ranges: lower memory= (--memory) below the workers' limit so that ranges get shorter, "
             "or give the workers more; what is done is kept and a new run resumes from it"
         ) from err
+    except FileNotFoundError as err:
+        raise StoreError(
+            f"a worker does not find {err.filename}: store and scratch folder must be seen by all "
+            "workers; name a folder on a file system that they share as scratch= (--scratch)"
+        ) from err
     finally:
         client.cancel(futures)
 
@@ -164,9 +171,15 @@ def _job_key(
     return fingerprint.text_digest(*identity, cut, *contents)
 
 
-def _take_scratch(options: Options, key: str, keep: contextlib.ExitStack) -> Scratch:
+def _take_scratch(options: Options, key: str, needed: int, keep: contextlib.ExitStack) -> Scratch:
     root = Path(options.scratch or private_root())
     root.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(root).free
+    if free < needed and not (root / key[:32]).exists():
+        raise MemoryLimitError(
+            f"the lists of the search take {format_bytes(needed)} on disk, and {str(root)!r} has "
+            f"{format_bytes(free)} free: name a folder with more room as scratch= (--scratch)"
+        )
     scratch = Scratch(str(root / key[:32]))
     lock = scratch.lock()
     if lock is None:

@@ -53,6 +53,8 @@ class Layout:
         Bytes above the bare process at the worst moment.
     bytes_read
         Bytes of embedding read over the whole search.
+    scratch
+        Bytes that the lists take in the scratch folder.
     terms
         The terms of the peak.
     """
@@ -64,6 +66,7 @@ class Layout:
     n_tasks: int
     peak: int
     bytes_read: int
+    scratch: int
     terms: dict[str, int]
 
 
@@ -89,7 +92,7 @@ def _read_bytes(dtype: np.dtype[Any]) -> int:
 
 def lay_out(
     embedding: Embedding, n_rows: int, spec: ListSpec, options: Options, *, n_tasks: int,
-    fixed: int, streamed: bool = False,
+    fixed: int, n_workers: int = 1, streamed: bool = False,
 ) -> Layout:  # fmt: skip
     """Choose the engine for a scope, and the ranges of a streamed one.
 
@@ -103,6 +106,8 @@ def lay_out(
         Tasks that run side by side in one process.
     fixed
         Bytes that the process holds besides.
+    n_workers
+        Processes that share the tasks.
     streamed
         Stream whatever the size.
 
@@ -120,11 +125,12 @@ def lay_out(
         small = is_small(n_rows * n_rows, compiled=is_compiled())
         return Layout(
             "small" if small else "direct", n_rows, (0, n_rows), 1, 1, resident,
-            2 * n_rows * row_bytes, {"resident rows and lists": resident - fixed, "fixed": fixed},
+            2 * n_rows * row_bytes, 0,
+            {"resident rows and lists": resident - fixed, "fixed": fixed},
         )  # fmt: skip
     rows = min(memory.largest_range(cost, allowed, n_tasks, fixed), LARGEST_RANGE)
     # Enough ranges that every task finds a pair of its own in each round.
-    n_ranges = max(-(-n_rows // rows), min(2 * n_tasks, max(1, n_rows // 1024)))
+    n_ranges = max(-(-n_rows // rows), min(2 * n_tasks * n_workers, max(1, n_rows // 1024)))
     edges = np.linspace(0, n_rows, n_ranges + 1).astype(int)
     longest = int(np.diff(edges).max())
     per_block = 1
@@ -138,7 +144,8 @@ def lay_out(
     return Layout(
         "streamed", n_rows, tuple(int(e) for e in edges), per_block, _n_pairs(n_blocks),
         memory.streamed_bytes(cost, longest, n_tasks, fixed),
-        int((loads / n_ranges + 2) * n_rows * row_bytes), terms,
+        int((loads / n_ranges + 2) * n_rows * row_bytes),
+        memory.scratch_bytes(n_rows, spec.screened, spec.delivered), terms,
     )  # fmt: skip
 
 

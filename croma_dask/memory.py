@@ -15,11 +15,16 @@ __all__ = [
     "largest_range",
     "manifest_bytes",
     "parse_bytes",
+    "scratch_bytes",
+    "streamed_bytes",
     "task_bytes",
 ]
 
 TILE = 1024 * 2048 * 4
 """One tile of products (index/sweep.py)."""
+
+TEXT_IN_MEMORY = 2_000_000
+"""Samples up to which a result holds their ids; beyond, they stay in the store until asked for."""
 
 SMALLEST_RANGE = 256
 """Rows below which a range is not worth a task."""
@@ -109,8 +114,12 @@ class RangeCost:
 
 
 def manifest_bytes(n_rows: int, *, n_scores: int) -> int:
-    """Bytes of codes and per-sample results that the driver holds."""
-    return n_rows * (3 * 4 + 24 + 8 * n_scores)
+    """Bytes of codes, hashes of ids, text coordinates and per-sample results in the driver.
+
+    Ids themselves are read only up to `TEXT_IN_MEMORY` samples, some 65 bytes each.
+    """
+    ids = 65 * n_rows if n_rows <= TEXT_IN_MEMORY else 0
+    return n_rows * (3 * 4 + 24 + 4 * 8 + 9 * n_scores) + ids
 
 
 def task_bytes(cost: RangeCost, rows: int) -> dict[str, int]:
@@ -165,6 +174,11 @@ def largest_range(cost: RangeCost, allowed: int, n_tasks: int, fixed: int) -> in
 def task_total(cost: RangeCost, rows: int) -> int:
     """Bytes of a task on two ranges of `rows` rows."""
     return sum(task_bytes(cost, rows).values())
+
+
+def scratch_bytes(n_rows: int, screened: int, delivered: int) -> int:
+    """Bytes of the lists in scratch: two generations with exact distances, and the final ones."""
+    return n_rows * (2 * 16 * screened + 12 * delivered + 24)
 
 
 def streamed_bytes(cost: RangeCost, rows: int, n_tasks: int, fixed: int) -> int:

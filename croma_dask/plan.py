@@ -49,6 +49,8 @@ class Plan:
         Bytes that a process takes above the bare one at the worst moment.
     allowed_memory
         Bytes it may take.
+    scratch_bytes
+        Bytes that the lists of a streamed run take in its scratch folder.
     memory_terms
         What the peak consists of.
     n_workers, tasks_at_once
@@ -73,6 +75,7 @@ class Plan:
     bytes_read: int
     peak_memory: int
     allowed_memory: int
+    scratch_bytes: int
     memory_terms: dict[str, int]
     n_workers: int
     tasks_at_once: int
@@ -95,7 +98,9 @@ class Plan:
             ("tasks", f"{self.n_tasks:,} on {self.n_workers} process"
                       f"{'es' * (self.n_workers != 1)} x {self.tasks_at_once} at once; "
                       f"{self.n_ranges:,} ranges of {self.range_rows:,} rows"),
-            ("reads", mem.format_bytes(self.bytes_read)),
+            ("disk", f"reads {mem.format_bytes(self.bytes_read)}"
+                     + (f", keeps {mem.format_bytes(self.scratch_bytes)} in scratch"
+                        if self.scratch_bytes else "")),
             ("memory", f"{mem.format_bytes(self.peak_memory)} of "
                        f"{mem.format_bytes(self.allowed_memory)} allowed ({terms})"),
             ("time", f"about {_duration(self.seconds)} (products {self.product_rate / 1e9:.0f} G "
@@ -167,9 +172,17 @@ def plan(
     options = for_client(options, client)
     n_tasks = tasks_a_process(client, options)
     n_workers = workers_of(client)
-    fixed = mem.manifest_bytes(inputs.manifest.n_rows, n_scores=6)
+    fixed = mem.manifest_bytes(inputs.manifest.n_rows, n_scores=request.n_scores)
     layouts = [
-        lay_out(inputs.embedding, n, request.spec, options, n_tasks=n_tasks, fixed=fixed)
+        lay_out(
+            inputs.embedding,
+            n,
+            request.spec,
+            options,
+            n_tasks=n_tasks,
+            fixed=fixed,
+            n_workers=n_workers,
+        )  # fmt: skip
         for n in sorted({len(scope) for scope in inputs.scopes})
     ]
     by_size = {layout.n_rows: layout for layout in layouts}
@@ -195,6 +208,7 @@ def plan(
         bytes_read=bytes_read,
         peak_memory=largest.peak,
         allowed_memory=mem.allowed_bytes(options.memory),
+        scratch_bytes=largest.scratch,
         memory_terms=largest.terms,
         n_workers=n_workers,
         tasks_at_once=n_tasks,

@@ -29,6 +29,7 @@ from croma_dask.layout import (
     lay_out,
     range_cost,
     tasks_a_process,
+    workers_of,
 )
 from croma_dask.options import Options
 from croma_dask.progress import Progress
@@ -132,7 +133,10 @@ def search(
     options = for_client(options, client)
     n_tasks = tasks_a_process(client, options)
     largest = max(len(scope) for scope in scopes)
-    layout = lay_out(embedding, largest, spec, options, n_tasks=n_tasks, fixed=fixed)
+    n_workers = workers_of(client)
+    layout = lay_out(
+        embedding, largest, spec, options, n_tasks=n_tasks, fixed=fixed, n_workers=n_workers
+    )
     streamed = layout.engine == "streamed"
     source = _open_source(embedding, options, keep, streamed=streamed, workers=client is not None)
     profile, digest = _profile(source, embedding, options, client)
@@ -217,7 +221,13 @@ def _codes_of(scope: Scope) -> Codes:
 
 def _search_scope(run: _Run, scope: Scope) -> Neighbors:
     layout = lay_out(
-        run.embedding, len(scope), run.spec, run.options, n_tasks=run.n_tasks, fixed=run.fixed
+        run.embedding,
+        len(scope),
+        run.spec,
+        run.options,
+        n_tasks=run.n_tasks,
+        fixed=run.fixed,
+        n_workers=workers_of(run.client),
     )
     tiles = run.tiles_of(scope)
     if layout.engine == "streamed":

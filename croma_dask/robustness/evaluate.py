@@ -22,10 +22,15 @@ __all__ = ["active_client", "evaluate", "searched"]
 
 
 def searched(
-    inputs: Inputs, spec: ListSpec, options: Options, client: Any, keep: contextlib.ExitStack
+    inputs: Inputs,
+    spec: ListSpec,
+    n_scores: int,
+    options: Options,
+    client: Any,
+    keep: contextlib.ExitStack,
 ) -> Found:
     """Find the neighbours that a request needs."""
-    fixed = memory.manifest_bytes(inputs.manifest.n_rows, n_scores=6)
+    fixed = memory.manifest_bytes(inputs.manifest.n_rows, n_scores=n_scores)
     return search(
         inputs.embedding, inputs.scopes, spec, options, client=client, fixed=fixed, keep=keep
     )
@@ -49,7 +54,7 @@ def evaluate(
     if client is None:
         client = active_client()
     with contextlib.ExitStack() as keep:
-        found = searched(inputs, request.spec, settings, client, keep)
+        found = searched(inputs, request.spec, request.n_scores, settings, client, keep)
         described = about(inputs, found)
         results: dict[str, xr.Dataset] = {}
         if request.k_candidates:

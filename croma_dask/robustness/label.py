@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from croma_dask import schema
+from croma_dask import memory, schema
 from croma_dask.cohort.manifest import Manifest
 from croma_dask.errors import SupportWarning, name_items, warn
 from croma_dask.index.neighbors import Neighbors
@@ -28,9 +28,6 @@ INDEX_ALPHA = 0.1
 
 METRIC_VERSION = "1"
 """Raised when a definition changes; see docs/adr."""
-
-_LAZY_IDS = 2_000_000
-"""Samples above which ids stay in the store until asked for."""
 
 
 def index_results(
@@ -203,7 +200,7 @@ def _coords(inputs: Inputs) -> dict[str, tuple[tuple[str, ...], Any]]:
 def _ids(manifest: Manifest) -> Any:
     """Sample ids as text; of a very large cohort they stay where they are until asked for."""
     n = manifest.n_rows
-    if n <= _LAZY_IDS:
+    if n <= memory.TEXT_IN_MEMORY:
         return manifest.sample_id(0, n)
     import dask.array as da
     from dask.delayed import delayed

@@ -122,5 +122,5 @@ class MaRI:
             skip_incomplete=skip_incomplete,
         )  # fmt: skip
         with contextlib.ExitStack() as keep:
-            found = searched(inputs, ListSpec(k, 0), merged(), active_client(), keep)
+            found = searched(inputs, ListSpec(k, 0), 0, merged(), active_client(), keep)
             return typed_median(inputs.scopes, found.neighbors, k)

@@ -77,6 +77,11 @@ class Request:
         )  # fmt: skip
 
     @property
+    def n_scores(self) -> int:
+        """Per-sample values that the metrics hold, each with its cause."""
+        return len([name for name in self.metrics if name != "CRoMa"]) + 2 * len(self.m)
+
+    @property
     def spec(self) -> ListSpec:
         """Lists that the metrics need together."""
         return ListSpec(max(self.k_candidates, default=0), max(self.m, default=0))
