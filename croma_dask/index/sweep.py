@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TypeAlias
+
 import numpy as np
 
 from croma_dask.index.lists import Lists
@@ -14,6 +17,9 @@ __all__ = ["TILE_COLUMNS", "TILE_ROWS", "exact_distances", "sweep", "tile_buffer
 TILE_ROWS = 1024
 TILE_COLUMNS = 2048
 """A tile of 8 MiB: large enough for BLAS's full rate, small enough to stay in a shared cache."""
+
+_STRETCH = 256
+"""Rows and gaps shorter than this are not worth a tile of their own."""
 
 _PAIRS_AT_ONCE = 1 << 18
 """Pairs whose exact distance is computed in one call: 4 MiB of positions and distances."""
@@ -46,24 +52,58 @@ def sweep(
         lists_i.meet(range_j)
     if take_j and not same:
         lists_j.meet(range_i)
+    tiles = _typed_tiles(range_i, range_j) if spec.n_global == 0 else _all_tiles(range_i, range_j)
+    for i0, i1, j0, j1 in tiles:
+        if same and j1 <= i0 + 1:
+            continue
+        # A tile that crosses the diagonal is walked from there on: start it at the diagonal.
+        first = max(j0, i0) if same else j0
+        tile = buffer[: (i1 - i0) * (j1 - first)].reshape(i1 - i0, j1 - first)
+        np.matmul(range_i.centred[i0:i1], range_j.centred[first:j1].T, out=tile)
+        scan_tile(
+            tile, same, i0, first, spec.length, spec.start,
+            range_i.half, range_i.label, range_i.confounder, range_i.group, range_i.position,
+            range_j.half, range_j.label, range_j.confounder, range_j.group, range_j.position,
+            range_j.run_end,
+            take_i, lists_i.keys, lists_i.fill, lists_i.threshold, lists_i.limit,
+            take_j, lists_j.keys, lists_j.fill, lists_j.threshold, lists_j.limit,
+        )  # fmt: skip
+
+
+Tile: TypeAlias = tuple[int, int, int, int]
+
+
+def _all_tiles(range_i: Range, range_j: Range) -> Iterator[Tile]:
+    """Cut the rectangle of two ranges into tiles (i0, i1, j0, j1)."""
     for i0 in range(0, len(range_i), TILE_ROWS):
         i1 = min(len(range_i), i0 + TILE_ROWS)
         for j0 in range(0, len(range_j), TILE_COLUMNS):
-            j1 = min(len(range_j), j0 + TILE_COLUMNS)
-            if same and j1 <= i0 + 1:
-                continue
-            # A tile that crosses the diagonal is walked from there on: start it at the diagonal.
-            first = max(j0, i0) if same else j0
-            tile = buffer[: (i1 - i0) * (j1 - first)].reshape(i1 - i0, j1 - first)
-            np.matmul(range_i.centred[i0:i1], range_j.centred[first:j1].T, out=tile)
-            scan_tile(
-                tile, same, i0, first, spec.length, spec.start,
-                range_i.half, range_i.label, range_i.confounder, range_i.group, range_i.position,
-                range_j.half, range_j.label, range_j.confounder, range_j.group, range_j.position,
-                range_j.run_end,
-                take_i, lists_i.keys, lists_i.fill, lists_i.threshold, lists_i.limit,
-                take_j, lists_j.keys, lists_j.fill, lists_j.threshold, lists_j.limit,
-            )  # fmt: skip
+            yield i0, i1, j0, min(len(range_j), j0 + TILE_COLUMNS)
+
+
+def _typed_tiles(range_i: Range, range_j: Range) -> Iterator[Tile]:
+    """Cut out what typed lists alone need: columns that share the label or the confounder.
+
+    Rows are sorted by cell, so a stretch of them has few labels and confounders, and what they
+    need of the columns is a few stretches too. Short gaps are multiplied along.
+    """
+    i0 = 0
+    while i0 < len(range_i):
+        # Whole cells, as long as they fit a tile; a few small ones together.
+        i1 = min(int(range_i.run_end[i0]), i0 + TILE_ROWS)
+        while i1 < len(range_i) and range_i.run_end[i1] - i0 <= _STRETCH:
+            i1 = int(range_i.run_end[i1])
+        needed = np.isin(range_j.label, range_i.label[i0:i1])
+        needed |= np.isin(range_j.confounder, range_i.confounder[i0:i1])
+        at = np.flatnonzero(needed)
+        if at.size:
+            breaks = np.flatnonzero(np.diff(at) > _STRETCH)
+            starts = at[np.append(0, breaks + 1)]
+            stops = at[np.append(breaks, at.size - 1)] + 1
+            for start, stop in zip(starts, stops, strict=True):
+                for j0 in range(int(start), int(stop), TILE_COLUMNS):
+                    yield i0, i1, j0, min(int(stop), j0 + TILE_COLUMNS)
+        i0 = i1
 
 
 def exact_distances(home: Range, lists: Lists, spec: ListSpec, partners: list[Range]) -> F64:
