@@ -75,8 +75,14 @@ def check_embedding(features: Any) -> Any:
     elif hasattr(values, "toarray") and hasattr(values, "nnz"):
         values = values.toarray()
     elif hasattr(values, "dims") and hasattr(values, "data"):
+        # The names that a cohort has are read as names, whatever their order.
+        if set(values.dims) == {"sample", "feature"}:
+            values = values.transpose("sample", "feature")
         values = values.data
-    elif hasattr(values, "detach"):
+    if isinstance(values, np.ma.MaskedArray):
+        # A masked cell has no value: as NaN it is refused with its rows named.
+        values = np.ma.filled(values.astype(float), np.nan) if values.mask.any() else values.data
+    if hasattr(values, "detach"):
         values = values.detach().cpu().numpy()
     if not hasattr(values, "shape") or not hasattr(values, "dtype"):
         values = np.asarray(values)

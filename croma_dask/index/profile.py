@@ -18,6 +18,9 @@ __all__ = ["Profile", "combine_profiles", "profile_rows"]
 
 _FIRST = 5
 
+_COLLAPSED = 5e-15
+"""Squared chord from the first row below which all cosine distances count as 0 (1e-14)."""
+
 
 @dataclass
 class Profile:
@@ -89,7 +92,7 @@ def _look(x: Any, at: int, seen: Profile) -> None:
     if not seen.first_unit.any():
         seen.first_unit = unit[0].copy()
     seen.unit_sum += unit.sum(axis=0)
-    if seen.spread < 1e-20:
+    if seen.spread < _COLLAPSED:
         apart = unit - seen.first_unit
         seen.spread = max(seen.spread, float(np.einsum("ij,ij->i", apart, apart).max()))
 
@@ -126,7 +129,7 @@ def check_profile(seen: Profile) -> None:
             f"the embedding has {what} in {name_rows(seen.first_bad, total=seen.n_bad)} "
             f"({seen.n_bad} of {seen.n_rows}); leave these rows out or embed them again"
         )
-    if seen.spread < 1e-20 and seen.n_zero in (0, seen.n_rows):
+    if seen.spread < _COLLAPSED and seen.n_zero in (0, seen.n_rows):
         raise SchemaError(
             f"all {seen.n_rows} rows of the embedding are identical up to their length: a "
             "collapsed embedding has no neighbours to score"

@@ -11,8 +11,13 @@ from croma_dask.errors import SchemaError
 __all__ = ["check_alpha", "check_k", "check_m", "check_radius"]
 
 
+def _is_single(value: Any) -> bool:
+    """Whether a value is one number: an int, a numpy number, an array without dimensions."""
+    return hasattr(value, "__index__") and getattr(value, "ndim", 0) == 0
+
+
 def _positive_ints(values: Any, name: str) -> tuple[int, ...]:
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable) or _is_single(values):
         values = [values]
     found: list[int] = []
     for value in values:
@@ -36,8 +41,7 @@ def check_k(k_values: Any, name: str = "k_candidates") -> tuple[int, ...]:
 
 def check_m(m: Any) -> tuple[tuple[int, ...], bool]:
     """Return radii as distinct ints >= 1 in the given order, and whether it was a single int."""
-    single = hasattr(m, "__index__") and not (hasattr(m, "ndim") and m.ndim > 0)
-    return _positive_ints(m, "m"), single
+    return _positive_ints(m, "m"), _is_single(m)
 
 
 def check_alpha(alpha: Any) -> float:
