@@ -10,7 +10,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 import croma_dask as cd
-from croma_dask.index import direct, streamed
+from croma_dask.index import direct
 from croma_dask.index.threads import one_blas_thread
 from tests.helpers.cohorts import lattice_cohort
 from tests.helpers.engines import engine
@@ -53,7 +53,7 @@ def test_the_limit__is_lifted_after_an_error() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*units")
-@pytest.mark.parametrize(("name", "module"), [("direct", direct), ("streamed", streamed)])
+@pytest.mark.parametrize(("name", "module"), [("direct", direct)])
 def test_tasks__multiply_on_one_blas_thread(
     name: str, module: Any, rng: np.random.Generator
 ) -> None:
