@@ -76,7 +76,7 @@ def test_m__must_be_whole_numbers_from_one(m: Any, cohort: Cohort) -> None:
         croma(cohort, m=m)
 
 
-@pytest.mark.parametrize("m", [3, np.int64(3), np.uint8(3)], ids=repr)
+@pytest.mark.parametrize("m", [3, np.int64(3), np.uint8(3), np.array(3)], ids=repr)
 def test_one_m__is_a_scalar_coordinate(m: Any, cohort: Cohort) -> None:
     found = croma(cohort, m=m)
     assert "m" not in found.dims

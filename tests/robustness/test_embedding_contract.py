@@ -222,8 +222,11 @@ def test_one_nan_in_many_rows__is_found_before_the_search(rng: np.random.Generat
     ],
     ids=["ones", "zeros", "one row", "one direction"],
 )
-def test_a_collapsed_embedding__is_refused(name: str, collapse: Any, cohort: Cohort) -> None:
-    x = collapse(cohort.x)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_collapsed_embedding__is_refused(
+    name: str, collapse: Any, dtype: str, cohort: Cohort
+) -> None:
+    x = collapse(cohort.x).astype(dtype)
     with engine(name, range_rows=25), pytest.raises(ValueError, match="all 60 rows.*identical"):
         score(x, cohort.frame)
     with pytest.raises(ValueError, match="all 60 rows.*identical"):
@@ -326,6 +329,20 @@ def container(kind: str, x: np.ndarray, folder: Path) -> Any:
             return x
 
     return Tensor()
+
+
+def test_masked_values__are_no_numbers(cohort: Cohort) -> None:
+    """A masked cell has no value: scoring what lies under the mask would be silent."""
+    masked = np.ma.masked_array(cohort.x, mask=np.zeros((N, D), bool))
+    masked[3, 2] = np.ma.masked
+    with pytest.raises(cd.SchemaError, match="row 3|mask"):
+        score(masked, cohort.frame)
+
+
+def test_a_transposed_dataarray__is_turned_by_its_dims(cohort: Cohort) -> None:
+    """`sample` and `feature` are this library's own names; read by position a square one lies."""
+    x = xr.DataArray(cohort.x.T, dims=("feature", "sample"))
+    assert_same_bits(score(x, cohort.frame), score(cohort.x, cohort.frame))
 
 
 def test_a_frame_with_text_columns__is_refused(cohort: Cohort) -> None:
