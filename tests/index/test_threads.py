@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -21,28 +20,6 @@ def blas_threads() -> set[int]:
     pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
     mine = [pool for pool in pools if "numpy" in pool["filepath"]] or pools
     return {pool["num_threads"] for pool in mine}
-
-
-def test_the_limit__lasts_from_the_first_to_the_last() -> None:
-    before = blas_threads()
-    inside, leave = threading.Event(), threading.Event()
-
-    def other() -> None:
-        with one_blas_thread():
-            inside.set()
-            leave.wait(10)
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    try:
-        assert inside.wait(10)
-        with one_blas_thread():
-            assert blas_threads() == {1}
-        assert blas_threads() == {1}, "the other task still runs"
-    finally:
-        leave.set()
-        thread.join()
-    assert blas_threads() == before
 
 
 def test_the_limit__is_lifted_after_an_error() -> None:
