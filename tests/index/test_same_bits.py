@@ -91,6 +91,22 @@ def test_ranges__have_the_same_bits(kind: str, range_rows: int) -> None:
         assert_all_same(score(cohort, threads=2), expected)
 
 
+@pytest.mark.filterwarnings("ignore:.*rows are zero")
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_metric_alone__has_the_bits_it_has_in_company(kind: str, name: str) -> None:
+    """CRoMa alone searches no global list and multiplies fewer pairs; RI alone no typed one."""
+    cohort = cohort_of(kind)
+    with engine("small"):
+        expected = score(cohort)
+    common = {"confounder_column": "center", "evaluation_design": cohort.design}
+    with engine(name, range_rows=130):
+        croma = cd.CRoMa.compute(cohort.x, cohort.frame, m=[1, 4], **common)
+        ri = cd.RI.compute(cohort.x, cohort.frame, k_candidates=[3, 8], **common)
+        mari = cd.MaRI.compute(cohort.x, cohort.frame, k_candidates=[3, 8], **common)
+    assert_all_same({"CRoMa": croma, "RI": ri, "MaRI": mari}, expected)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
 @pytest.mark.parametrize("name", ["direct", "streamed"])
 def test_threads__have_the_same_bits(name: str, threads: int) -> None:

@@ -548,3 +548,65 @@ def test_hash_seed__changes_nothing(tmp_path: Any) -> None:
         )
         found.add(done.stdout)
     assert len(found) == 1
+
+
+# ---- the same contract, read from a store ----------------------------------------------------
+
+
+def stored(cohort: Cohort, folder: Any, **columns: Any) -> xr.Dataset:
+    """Write a cohort whose columns are what they are: the contract is checked at scoring."""
+    path = str(folder / "cohort.zarr")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cd.write_cohort(path, cohort.x, cohort.frame.assign(**columns))
+    return cd.open_cohort(path)
+
+
+@pytest.mark.parametrize("column", ["label", "group_id", "center"])
+def test_a_stored_cohort__names_missing_cells(column: str, cohort: Cohort, tmp_path: Any) -> None:
+    values = cohort.frame[column].to_list()
+    for row in (3, 8, 9, 12, 30, 31, 40):
+        values[row] = None
+    calls = every_metric(stored(cohort, tmp_path, **{column: values}), None)
+    assert_all_raise(calls, rf"'{column}'.*rows 3, 8, 9, 12, 30 and 2 more")
+
+
+def test_a_stored_cohort__needs_two_labels_levels_and_groups(cohort: Cohort, tmp_path: Any) -> None:
+    for column, match, error in (
+        ("label", "label 'one'", ValueError),
+        ("center", "confounder level 'one'", ValueError),
+        ("group_id", "group 'one'", RuntimeError),
+    ):
+        folder = tmp_path / column
+        folder.mkdir()
+        calls = every_metric(stored(cohort, folder, **{column: "one"}), None)
+        assert_all_raise(calls, match, error)
+
+
+def test_a_stored_cohort__says_which_columns_it_has(cohort: Cohort, tmp_path: Any) -> None:
+    opened = stored(cohort, tmp_path)
+    with pytest.raises(cd.SchemaError, match="no column 'site'.*'center'"):
+        cd.RI.compute(opened, confounder_column="site", k_candidates=[3])
+
+
+@pytest.mark.parametrize("how", ["categorical", "integer", "string[pyarrow]", "padded"])
+def test_a_stored_cohort__scores_as_its_frame(how: str, cohort: Cohort, tmp_path: Any) -> None:
+    frame = cohort.frame.assign(group_id=cohort.frame["group_id"].str.removeprefix("g"))
+    path = str(tmp_path / "cohort.zarr")
+    cd.write_cohort(path, cohort.x, converted(frame, how))
+    assert_same_bits(score(cd.open_cohort(path), None), score(cohort.x, frame))
+
+
+def test_a_shuffled_manifest__is_matched_by_id_where_both_sides_have_ids(
+    cohort: Cohort, rng: np.random.Generator
+) -> None:
+    """Bare arrays are matched by position, which is the one contract they can have."""
+    order = rng.permutation(N)
+    shuffled = cohort.frame.iloc[order]
+    expanded = cd.expand_features_to_manifest(
+        features=cohort.x, manifest=shuffled, embedding_manifest=cohort.frame
+    )
+    found, expected = score(expanded, shuffled), score(cohort.x, cohort.frame)
+    np.testing.assert_allclose(
+        found.sample_values, expected.sample_values.values[order], rtol=0, atol=1e-12
+    )
