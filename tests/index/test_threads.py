@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 import croma_dask as cd
-from croma_dask.index import direct
+from croma_dask.index import direct, streamed
 from croma_dask.index.threads import one_blas_thread
 from tests.helpers.cohorts import lattice_cohort
 from tests.helpers.engines import engine
@@ -22,6 +23,28 @@ def blas_threads() -> set[int]:
     return {pool["num_threads"] for pool in mine}
 
 
+def test_the_limit__lasts_from_the_first_to_the_last() -> None:
+    before = blas_threads()
+    inside, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with one_blas_thread():
+            inside.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    try:
+        assert inside.wait(10)
+        with one_blas_thread():
+            assert blas_threads() == {1}
+        assert blas_threads() == {1}, "the other task still runs"
+    finally:
+        leave.set()
+        thread.join()
+    assert blas_threads() == before
+
+
 def test_the_limit__is_lifted_after_an_error() -> None:
     before = blas_threads()
     with pytest.raises(ValueError, match="stop"), one_blas_thread():
@@ -30,21 +53,22 @@ def test_the_limit__is_lifted_after_an_error() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*units")
-@pytest.mark.parametrize(("name", "module"), [("direct", direct)])
+@pytest.mark.parametrize(("name", "module"), [("direct", direct), ("streamed", streamed)])
 def test_tasks__multiply_on_one_blas_thread(
     name: str, module: Any, rng: np.random.Generator
 ) -> None:
     before = blas_threads()
-    seen: set[int] = set()
+    seen: list[set[int]] = []
     real = module.sweep
 
     def watched(*args: Any, **kwargs: Any) -> Any:
-        seen.update(blas_threads())
+        seen.append(blas_threads())
         return real(*args, **kwargs)
 
     cohort = lattice_cohort(rng, 200, n_features=4, reach=5)
     with pytest.MonkeyPatch.context() as patch, engine(name, range_rows=60):
         patch.setattr(module, "sweep", watched)
         cd.score(cohort.x, cohort.frame, confounder="center", k_candidates=[5], threads=3)
-    assert seen == {1}
+    assert seen == [{1}] * len(seen)
+    assert seen
     assert blas_threads() == before
