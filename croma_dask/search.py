@@ -133,6 +133,7 @@ def search(
     options = for_client(options, client)
     n_tasks = tasks_a_process(client, options)
     largest = max(len(scope) for scope in scopes)
+    spec = spec.clipped(largest)
     n_workers = workers_of(client)
     layout = lay_out(
         embedding, largest, spec, options, n_tasks=n_tasks, fixed=fixed, n_workers=n_workers

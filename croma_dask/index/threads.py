@@ -23,15 +23,14 @@ def one_blas_thread() -> Iterator[None]:
     The limit belongs to the process, not to a thread: were each task to set and restore it, one
     that ends would lift it for those that still run. It is always set and restored by one thread
     of its own: threadpoolctl (from 3.8 on) lets only the thread that set a limit first change it,
-    and ignores the others without a word.
+    as long as it lives, and ignores the others without a word; so it ends with the limit.
     """
     global _inside, _limits, _controller
     from threadpoolctl import threadpool_limits
 
     with _lock:
         if _inside == 0:
-            if _controller is None:
-                _controller = ThreadPoolExecutor(1, "croma-blas")
+            _controller = ThreadPoolExecutor(1, "croma-blas")
             _limits = _controller.submit(threadpool_limits, limits=1, user_api="blas").result()
         _inside += 1
     try:
@@ -41,4 +40,5 @@ def one_blas_thread() -> Iterator[None]:
             _inside -= 1
             if _inside == 0 and _controller is not None:
                 _controller.submit(_limits.restore_original_limits).result()
-                _limits = None
+                _controller.shutdown()
+                _limits = _controller = None
