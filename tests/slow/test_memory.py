@@ -75,6 +75,12 @@ def test_peak__in_512_mb(place, tmp_path, record_property):
     assert peak < 512 * MB
 
 
+@pytest.mark.parametrize("n", [2_000, FEW])
+def test_peak__of_what_is_held_in_memory(n, tmp_path, record_property):
+    _, n_ranges = check(streamed.store(tmp_path, n, D), "1000MB", tmp_path, record_property)
+    assert n_ranges == 1
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_peak__of_other_dtypes(dtype, tmp_path, record_property):
     """float64: a chunk of 4,096 rows counts 100 MB while it is read, so 512 MB are too little."""
