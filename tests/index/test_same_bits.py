@@ -13,8 +13,9 @@ import pytest
 import xarray as xr
 
 import croma_dask as cd
-from croma_dask import layout, memory
+from croma_dask import fingerprint, layout, memory
 from croma_dask.cohort.align import Embedding
+from croma_dask.index.neighbors import grid_rows
 from croma_dask.index.spec import ListSpec
 from croma_dask.options import Options
 from tests.helpers.cohorts import Cohort, features, lattice_cohort, manifest
@@ -119,6 +120,7 @@ def test_threads__have_the_same_bits(name: str, threads: int) -> None:
 
 def test_blocks_of_the_sums__do_not_follow_the_ranges() -> None:
     """More rows than one block of the grid on which float sums are made."""
+    assert grid_rows(8) == fingerprint.BLOCK_ROWS == 4096, "another grid is another result"
     cohort = cohort_of("plain", 4_500)
     results = []
     for name, rows in (("direct", 0), ("streamed", 1_000), ("streamed", 1_700)):

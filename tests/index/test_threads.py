@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import croma_dask as cd
 from croma_dask.index import direct, streamed
@@ -72,3 +72,11 @@ def test_tasks__multiply_on_one_blas_thread(
     assert seen == [{1}] * len(seen)
     assert seen
     assert blas_threads() == before
+
+
+def test_after_a_run__the_caller_s_own_limit_of_blas_threads_works() -> None:
+    """From threadpoolctl 3.8 on a thread that has set a limit and lives on shuts others out."""
+    with one_blas_thread():
+        pass
+    with threadpool_limits(limits=1, user_api="blas"):
+        assert blas_threads() == {1}

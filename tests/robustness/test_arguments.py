@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import croma_dask as cd
-from tests.helpers.cohorts import Cohort, features, manifest
+from tests.helpers.cohorts import Cohort, features, lattice_cohort, manifest
 from tests.helpers.compare import assert_same_bits
 
 COMMON: dict[str, Any] = {"confounder_column": "center"}
@@ -220,3 +220,12 @@ def test_options__are_known_by_name(cohort: Cohort) -> None:
         cd.set_options(memroy="1GB")
     with cd.set_options(memory="much"), pytest.raises(cd.SchemaError, match="'512MB'"):
         ri(cohort, [5])
+
+
+@pytest.mark.filterwarnings("ignore:.*units")
+@pytest.mark.parametrize("k", [2**31, 10**12])
+def test_paired__a_huge_k_is_clipped_as_under_all(k: int, rng: np.random.Generator) -> None:
+    """Far beyond what an int32 holds, and beyond every subset."""
+    cohort = lattice_cohort(rng, 60, n_features=3, reach=4, n_subsets=2)
+    found = cd.RI.compute(cohort.x, cohort.frame, k_candidates=[5, k], **cohort.arguments)
+    assert int(found.k) == 5
