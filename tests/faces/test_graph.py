@@ -35,17 +35,15 @@ def split(graph: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     tasks = {k: v for k, v in graph.items() if isinstance(v, tuple)}
     pairs = {k: v for k, v in tasks.items() if v[0] is meet_blocks}
     finishing = {k: v for k, v in tasks.items() if v[0] is finish_range}
-    assert len(pairs) + len(finishing) == len(tasks) == len(graph) - 1
     return pairs, finishing
 
 
-@pytest.mark.parametrize("allowed", ["2GB", "8GB", "100GB"])
-@pytest.mark.parametrize("n_tasks", [2, 16])
+@pytest.mark.parametrize(
+    ("allowed", "n_tasks"), [("2GB", 2), ("8GB", 2), ("8GB", 16), ("100GB", 16)]
+)
 def test_graph__of_ten_million_rows_is_small(allowed: str, n_tasks: int, tmp_path: Path) -> None:
     n, d = 10_000_000, 1_024
     rows = Embedding(np.broadcast_to(np.float32(0), (n, d)), None)
-    if allowed == "2GB" and n_tasks == 16:
-        pytest.skip("refused")
     layout = lay_out(rows, n, SPEC, Options(memory=allowed), n_tasks=n_tasks, fixed=0)
     assert layout.engine == "streamed"
     graph, last, work = pair_graph(job_of(layout.edges, layout.per_block, tmp_path))
@@ -83,14 +81,28 @@ def test_graph__has_each_pair_of_ranges_exactly_once(
 def test_graph__a_task_waits_for_the_last_tasks_of_its_two_blocks_only(
     n_blocks: int, tmp_path: Path
 ) -> None:
-    pairs, finishing = split(pair_graph(job_of(tuple(range(n_blocks + 1)), 1, tmp_path))[0])
+    pairs, _ = split(pair_graph(job_of(tuple(range(n_blocks + 1)), 1, tmp_path))[0])
     latest: dict[int, str] = {}
     for key, (_, _, i, j, *after) in pairs.items():
         assert set(after) == {latest[b] for b in (i, j) if b in latest}
         assert len(after) == len(set(after))
         latest[i] = latest[j] = key
-    for _, _, _, *after in finishing.values():
-        assert set(after) == set(latest.values())
+
+
+@pytest.mark.parametrize("n_blocks", [1, 2, 5])
+def test_graph__a_range_is_finished_when_all_pairs_are_over(n_blocks: int, tmp_path: Path) -> None:
+    """Rows that fail the certificate are searched again, for which a range meets all others."""
+    graph = pair_graph(job_of(tuple(range(n_blocks + 1)), 1, tmp_path))[0]
+    pairs, finishing = split(graph)
+    for key in finishing:
+        before, found = [key], set()
+        while before:
+            task = graph[before.pop()]
+            parts = task[1:] if isinstance(task, tuple) else ()
+            new = {part for part in parts if isinstance(part, str)} - found
+            found |= new
+            before += new
+        assert found >= set(pairs)
 
 
 @pytest.mark.parametrize("n_blocks", [2, 6, 9])
@@ -117,5 +129,6 @@ def test_graph__carries_the_job_once_and_numbers_otherwise(tmp_path: Path) -> No
     assert len(jobs) == 1
     for key, task in graph.items():
         if key != jobs[0]:
-            assert task[1] == jobs[0]
             assert all(isinstance(part, int | str) for part in task[1:])
+    for part in split(graph):
+        assert all(task[1] == jobs[0] for task in part.values())
