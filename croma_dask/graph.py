@@ -8,19 +8,28 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from croma_dask import fingerprint
+from croma_dask import __version__, fingerprint
 from croma_dask.errors import MemoryLimitError, StoreError
 from croma_dask.index.neighbors import Neighbors, ScratchLists
 from croma_dask.index.scratch import Scratch, private_root
 from croma_dask.index.source import Codes, RowSource
 from croma_dask.index.spec import ListSpec
-from croma_dask.index.streamed import Job, finish_range, meet_blocks
+from croma_dask.index.streamed import (
+    Job,
+    allow_tasks,
+    count_tasks,
+    finish_range,
+    meet_blocks,
+    stop_tasks,
+)
 from croma_dask.index.tournament import rounds
+from croma_dask.kernels.constants import LANES, ZERO_BELOW
 from croma_dask.kernels.typing import F64
 from croma_dask.layout import Layout
 from croma_dask.memory import format_bytes
@@ -30,6 +39,10 @@ from croma_dask.progress import Progress
 __all__ = ["pair_graph", "search_streamed"]
 
 log = logging.getLogger("croma_dask")
+
+FORMAT = 2
+"""Raised when what a run keeps in scratch, or how it came about, changes: no run resumes from
+the lists of another definition."""
 
 
 def search_streamed(
@@ -73,8 +86,11 @@ def search_streamed(
         scratch.write_codes(number, codes.take(part), None if tiles is None else tiles[part])
     graph, last, work = pair_graph(job)
     with Progress("search", sum(work.values()), "row pairs", options.quiet) as progress:
-        _run(graph, last, work, client, n_tasks, progress)
-    again = sum(scratch.n_failing(number) or 0 for number in range(job.n_ranges))
+        _run(graph, last, work, client, n_tasks, progress, scratch)
+    failing = [scratch.n_failing(number) for number in range(job.n_ranges)]
+    if None in failing:
+        raise RuntimeError(f"range {failing.index(None)} was not finished: a defect")
+    again = sum(n for n in failing if n is not None)
     lists = ScratchLists(scratch, job.edges, spec)
     return Neighbors(n, spec, lists, again, "streamed")
 
@@ -106,17 +122,20 @@ def pair_graph(job: Job) -> tuple[dict[str, Any], list[str], dict[str, int]]:
             latest[i] = latest[j] = key
             work[key] = sizes[i] * sizes[j] // (2 if i == j else 1)
     last = []
-    everything = sorted(set(latest.values()))
+    # One task that waits for all pairs: as edges of every finish task they would be most of the
+    # graph.
+    everything = f"croma-all-{token}"
+    graph[everything] = (count_tasks, *sorted(set(latest.values())))
     for number in range(job.n_ranges):
         key = f"croma-finish-{token}-{number}"
-        graph[key] = (finish_range, shared, number, *everything)
+        graph[key] = (finish_range, shared, number, everything)
         last.append(key)
     return graph, last, work
 
 
 def _run(
     graph: dict[str, Any], last: list[str], work: dict[str, int], client: Any, n_tasks: int,
-    progress: Progress,
+    progress: Progress, scratch: Scratch,
 ) -> None:  # fmt: skip
     """Run the graph on threads of this process or on a cluster, telling how far it is."""
     if client is None:
@@ -127,8 +146,16 @@ def _run(
             _tell(progress, work.get(key, 0), result)
 
         posttask: Callable[..., None] = over
-        with Callback(posttask=posttask):
-            dask.threaded.get(graph, last, num_workers=n_tasks)
+        allow_tasks(scratch)
+        with ThreadPoolExecutor(n_tasks, "croma") as pool, Callback(posttask=posttask):
+            try:
+                dask.threaded.get(graph, last, pool=pool)
+            except BaseException:
+                # Whoever interrupts does not want to wait for a task of minutes; the scratch
+                # folder stays locked until all have ended.
+                stop_tasks(scratch)
+                pool.shutdown(cancel_futures=True)
+                raise
         return
     from distributed import as_completed
     from distributed.scheduler import KilledWorker
@@ -165,7 +192,10 @@ def _job_key(
     codes: Codes, tiles: Any, spec: ListSpec, layout: Layout, identity: tuple[str, str]
 ) -> str:
     """Name a run: the same input cut the same way resumes, anything else starts anew."""
-    cut = repr((spec, layout.edges, layout.per_block, "lists-1"))
+    cut = repr(
+        (FORMAT, __version__, LANES, ZERO_BELOW, spec, spec.length.tolist(), layout.edges,
+         layout.per_block)
+    )  # fmt: skip
     arrays = [codes.label, codes.confounder, codes.group] + ([] if tiles is None else [tiles])
     contents = (np.ascontiguousarray(a).tobytes() for a in arrays)
     return fingerprint.text_digest(*identity, cut, *contents)
@@ -184,6 +214,7 @@ def _take_scratch(options: Options, key: str, needed: int, keep: contextlib.Exit
     lock = scratch.lock()
     if lock is None:
         # The same run goes on elsewhere: leave it alone and work beside it.
+        log.warning("the same run goes on elsewhere (%s); working beside it", scratch.path)
         scratch = Scratch(tempfile.mkdtemp(prefix=key[:16], dir=root))
         lock = scratch.lock()
     elif any(Path(scratch.path).glob("range-*/lists-*.npz")):

@@ -121,7 +121,7 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> Pa
     ------
     SchemaError
         The ending is none of :data:`FORMATS`, the folder is not there, or something is there
-        already.
+        already that may not be overwritten: only results ever are.
     """
     target = Path(path)
     if target.suffix not in FORMATS:
@@ -130,9 +130,25 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> Pa
         )
     if not target.absolute().parent.is_dir():
         raise SchemaError(f"the folder of {str(path)!r} does not exist; make it first")
-    if target.exists() and not overwrite:
+    if not target.exists():
+        return target
+    if not overwrite:
         raise SchemaError(f"{str(path)!r} exists already; remove it or pass --overwrite")
+    if target.is_dir() != (target.suffix == ".zarr") or (target.is_dir() and not _is_ours(target)):
+        raise SchemaError(
+            f"{str(path)!r} exists and is no result of croma-dask: it is not overwritten; choose "
+            "another name or remove it yourself"
+        )
     return target
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder is a result that this library wrote (a cohort store is none)."""
+    try:
+        attrs = json.loads((folder / "zarr.json").read_text()).get("attributes", {})
+    except (OSError, ValueError):
+        return False
+    return "croma_dask_version" in attrs and "embedding_fingerprint" in attrs
 
 
 def save(result: xr.DataTree, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:

@@ -124,7 +124,12 @@ def resolve(features: Any, manifest: Any, columns: tuple[str, ...]) -> tuple[Emb
     Raises
     ------
     SchemaError
-        Both or neither of the two say what the samples are, or their lengths differ.
+        Both or neither of the two say what the samples are, their ids or lengths differ.
+
+    Notes
+    -----
+    Where both sides carry sample ids (a DataArray with that coordinate, a data frame with an index
+    of text) rows are matched by id, and results are in the order of the manifest.
     """
     if isinstance(features, StoredCohort):
         if manifest is not None:
@@ -139,12 +144,59 @@ def resolve(features: Any, manifest: Any, columns: tuple[str, ...]) -> tuple[Emb
         raise SchemaError("an array needs a manifest: pass a data frame with one row a sample")
     values = check_embedding(features)
     frame = as_frame(manifest)
+    ids = _ids_of(features)
+    if ids is not None and "sample_id" in frame.columns:
+        return Embedding(values, _rows_by_id(ids, frame)), frame
     if len(frame) != values.shape[0]:
         raise SchemaError(
             f"the embedding has {values.shape[0]} rows and the manifest {len(frame)}; row i of the "
             "one must belong to row i of the other"
         )
     return Embedding(values, None), frame
+
+
+def _ids_of(features: Any) -> NDArray[np.object_] | None:
+    """Sample ids that an array brings with it; None where it has rows and nothing else.
+
+    A DataArray has them as its coordinate `sample_id`, a data frame as an index of text: an index
+    of numbers is what selecting rows leaves behind.
+    """
+    if isinstance(features, pd.DataFrame):
+        index = features.index
+        named = pd.api.types.is_string_dtype(index.dtype) and not index.empty
+        return to_text(index, "the index of the features") if named else None
+    coords = getattr(features, "coords", None)
+    if coords is not None and "sample_id" in coords:
+        return to_text(np.asarray(coords["sample_id"].values), "sample_id")
+    return None
+
+
+def _rows_by_id(ids: NDArray[np.object_], frame: pd.DataFrame) -> NDArray[np.int64] | None:
+    """Embedding row of each manifest row, matched by id; None where row i is row i.
+
+    Raises
+    ------
+    SchemaError
+        Ids of the embedding repeat, or the two sets differ (counts and the first five each way).
+    """
+    have = pd.Index(np.array(match_keys(ids), dtype=object))
+    if not have.is_unique:
+        repeated = list(have[have.duplicated()].unique())
+        raise SchemaError(
+            f"the embedding repeats {len(repeated)} sample ids: {name_items(repeated)}"
+        )
+    want = pd.Index(np.array(match_keys(to_text(frame["sample_id"], "sample_id")), dtype=object))
+    row = have.get_indexer(want).astype(np.int64)
+    no_row, no_sample = want[row < 0].unique(), have.difference(want, sort=False)
+    if len(no_row) or len(no_sample):
+        raise SchemaError(
+            f"embedding and manifest name different samples: {len(no_row)} only in the manifest"
+            + (f" ({name_items(list(no_row))})" if len(no_row) else "")
+            + f", {len(no_sample)} only in the embedding"
+            + (f" ({name_items(list(no_sample))})" if len(no_sample) else "")
+            + "; select the same ones on both sides, or pass bare arrays to match by position"
+        )
+    return None if np.array_equal(row, np.arange(len(ids))) else row
 
 
 def _from_dataset(cohort: xr.Dataset, columns: tuple[str, ...]) -> tuple[Embedding, Any]:

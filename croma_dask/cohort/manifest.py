@@ -18,6 +18,9 @@ __all__ = ["ColumnNames", "Coded", "Manifest", "read_manifest"]
 
 _HASH_BLOCK = 1 << 18
 
+_ENOUGH = 1000
+"""Repeated ids after which no more are looked for."""
+
 
 @dataclass(frozen=True)
 class ColumnNames:
@@ -211,16 +214,20 @@ def _check_ids(
     if not twin.any():
         return
     suspects = np.unique(np.concatenate([order[1:][twin], order[:-1][twin]]))
-    seen: dict[tuple[str, int], int] = {}
+    seen: set[tuple[str, int]] = set()
     repeated: dict[str, int] = {}
-    for row in suspects:
-        key = (
-            str(sample_id(int(row), int(row) + 1)[0]),
-            int(subset.codes[row]) if subset is not None else 0,
-        )
-        if key in seen:
-            repeated.setdefault(key[0], int(row))
-        seen.setdefault(key, int(row))
+    for lo in range(0, n_rows, _HASH_BLOCK):
+        mine = suspects[(suspects >= lo) & (suspects < lo + _HASH_BLOCK)]
+        if not mine.size:
+            continue
+        ids = sample_id(lo, min(n_rows, lo + _HASH_BLOCK))
+        for row in mine:
+            key = (str(ids[row - lo]), int(subset.codes[row]) if subset is not None else 0)
+            if key in seen:
+                repeated.setdefault(key[0], int(row))
+            seen.add(key)
+        if len(repeated) > _ENOUGH:
+            break
     if repeated:
         where = "within a subset" if subset is not None else "in the manifest"
         advice = (

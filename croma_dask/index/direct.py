@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,6 +27,9 @@ from croma_dask.index.tournament import rounds
 from croma_dask.kernels.typing import F64
 
 __all__ = ["search_resident"]
+
+_AT_ONCE = 1024
+"""Failing rows searched again together: their rows are copied."""
 
 
 def search_resident(
@@ -65,9 +70,10 @@ def search_resident(
     buffers: dict[int, Any] = {}
 
     def buffer() -> Any:
-        import threading
-
-        return buffers.setdefault(threading.get_ident(), tile_buffer())
+        mine = threading.get_ident()
+        if mine not in buffers:
+            buffers[mine] = tile_buffer()
+        return buffers[mine]
 
     def load(bound: tuple[int, int]) -> Range:
         lo, hi = int(bound[0]), int(bound[1])
@@ -89,9 +95,10 @@ def search_resident(
             distance = exact_distances(ranges[i], lists[i], spec, ranges)
             found = deliver(lists[i], distance, spec)
             failing = certify(ranges[i], lists[i], found, spec)
-            if failing.rows.size:
-                again, _ = second_look(ranges[i], failing, ranges, spec, buffer())
-                replace_failing(found, failing, again, spec)
+            loaders = [functools.partial(ranges.__getitem__, j) for j in range(len(ranges))]
+            for part in failing.parts(_AT_ONCE):
+                again, _ = second_look(ranges[i], part, loaders, spec, buffer())
+                replace_failing(found, part, again, spec)
             return in_scope_order(ranges[i], found), int(failing.rows.size)
 
         parts = list(pool.map(finish, range(len(ranges))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,16 +84,16 @@ def certify(home: Range, lists: Lists, found: Delivered, spec: ListSpec) -> Fail
     A dropped candidate was screened at the threshold or beyond, so its exact distance is above
     threshold minus error. Where the last delivered distance lies below that, nothing is missing.
     """
-    error = screen.error_bound(
-        home.x.shape[1], home.length, home.half.astype(np.float64), lists.longest,
-        lists.largest_half,
-    )  # fmt: skip
+    half = home.half.astype(np.float64)
     reach = np.full((3, len(home)), -np.inf)
     for q in range(3):
         n = int(spec.deliver[q])
         if n == 0:
             continue
         last = found.distance[:, int(spec.offset[q]) + n - 1]
+        error = screen.error_bound(
+            home.x.shape[1], home.length, half, lists.longest, lists.largest_half, last=last
+        )
         dropped = np.isfinite(lists.threshold[q])
         with np.errstate(invalid="ignore"):
             safe = last < lists.threshold[q].astype(np.float64) - error
@@ -104,9 +104,15 @@ def certify(home: Range, lists: Lists, found: Delivered, spec: ListSpec) -> Fail
 
 
 def second_look(
-    home: Range, failing: Failing, partners: Iterable[Range], spec: ListSpec, buffer: F32
+    home: Range,
+    failing: Failing,
+    partners: Iterable[Callable[[], Range]],
+    spec: ListSpec,
+    buffer: F32,
 ) -> tuple[Delivered, int]:
     """Search the failing rows again over the candidates in their error band, exactly.
+
+    `partners` load the ranges of the scope, one at a time.
 
     Returns
     -------
@@ -125,7 +131,8 @@ def second_look(
     centred = home.centred[rows]
     label, confounder, group = home.label[rows], home.confounder[rows], home.group[rows]
     measured = 0
-    for partner in partners:
+    for load in partners:
+        partner = load()
         for i0 in range(0, n, TILE_ROWS):
             i1 = min(n, i0 + TILE_ROWS)
             for j0 in range(0, len(partner), TILE_COLUMNS):
@@ -139,6 +146,8 @@ def second_look(
                     partner.group, partner.position, failing.reach, spec.offset, spec.deliver,
                     index, distance, count,
                 )  # fmt: skip
+        # Or it would be there still while the next one is loaded.
+        del partner
     return Delivered(index, distance), measured
 
 

@@ -8,9 +8,11 @@ ones, and because lists are merged by (distance, row) it ends with the same bits
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
-import socket
 import tempfile
+import uuid
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +20,13 @@ from typing import IO, Any
 
 import numpy as np
 
+from croma_dask.errors import StoreError
 from croma_dask.index.source import Codes
 from croma_dask.kernels.typing import F64, I32, I64
 
 __all__ = ["Scratch", "private_root"]
+
+log = logging.getLogger("croma_dask")
 
 _LOCK = "lock"
 
@@ -54,18 +59,31 @@ class Scratch:
         that ends. Close the file to give the folder free.
         """
         while True:
-            Path(self.path).mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder = Path(self.path)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
-                held = open(Path(self.path) / _LOCK, "w")
+                about = folder.lstat()
+                if folder.is_symlink() or about.st_uid != os.getuid():
+                    raise StoreError(
+                        f"the scratch folder {self.path!r} belongs to somebody else; name another "
+                        "one as scratch= (--scratch)"
+                    )
+                flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+                held = os.fdopen(os.open(folder / _LOCK, flags, 0o600), "r+")
             except FileNotFoundError:
                 continue  # its owner was just done with it and removed it
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 held.close()
                 return None
+            except OSError as err:
+                log.warning(
+                    "%s knows no locks (%s): never start the same run twice at once", self.path, err
+                )
+                return held
             try:
-                same = os.path.samestat(os.fstat(held.fileno()), os.stat(held.name))
+                same = os.path.samestat(os.fstat(held.fileno()), os.stat(folder / _LOCK))
             except FileNotFoundError:
                 same = False
             if same:
@@ -81,15 +99,15 @@ class Scratch:
     def _write(self, name: str, arrays: Mapping[str, Any]) -> None:
         target = Path(self.path) / name
         target.parent.mkdir(exist_ok=True)
-        # The name of the writer is in the temporary name: two workers may race for one file.
-        temporary = target.with_name(f".{target.name}.{socket.gethostname()}.{os.getpid()}")
+        # A name of its own: two workers may race for one file.
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
         with open(temporary, "wb") as f:
             np.savez(f, **arrays)
         os.replace(temporary, target)
 
-    def _read(self, name: str) -> dict[str, Any]:
+    def _read(self, name: str, keys: tuple[str, ...] | None = None) -> dict[str, Any]:
         with np.load(Path(self.path) / name, allow_pickle=False) as file:
-            return {key: file[key] for key in file.files}
+            return {key: file[key] for key in keys or file.files}
 
     def write_codes(self, number: int, codes: Codes, tiles: I64 | None) -> None:
         """Keep the codes of a range's rows (and their tiles) where its tasks find them."""
@@ -123,19 +141,29 @@ class Scratch:
 
     def read_lists(self, number: int) -> dict[str, Any] | None:
         """Newest generation of a range's lists; None before the first task."""
-        generations = self._generations(number)
-        if not generations:
-            return None
-        return self._read(f"range-{number:05d}/lists-{generations[-1]:05d}.npz")
+        return self._newest(number, None)
 
     def met(self, number: int, n_ranges: int) -> Any:
         """(n_ranges,) which partners the newest lists of a range have met."""
-        generations = self._generations(number)
-        if not generations:
-            return np.zeros(n_ranges, bool)
-        name = Path(self.path) / f"range-{number:05d}" / f"lists-{generations[-1]:05d}.npz"
-        with np.load(name, allow_pickle=False) as file:
-            return file["met"]
+        packed = self._newest(number, ("met",))
+        return np.zeros(n_ranges, bool) if packed is None else packed["met"]
+
+    def _newest(self, number: int, keys: tuple[str, ...] | None) -> dict[str, Any] | None:
+        """Arrays of the newest generation that can be read.
+
+        A file that cannot (the machine went down while it was written) is dropped, and the
+        generation before it counts: the pairs that it lacks are met again.
+        """
+        for generation in reversed(self._generations(number)):
+            name = f"range-{number:05d}/lists-{generation:05d}.npz"
+            try:
+                return self._read(name, keys)
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, EOFError, zipfile.BadZipFile) as err:
+                log.warning("%s cannot be read (%s); going on from the one before", name, err)
+                (Path(self.path) / name).unlink(missing_ok=True)
+        return None
 
     def write_final(self, number: int, index: I32, distance: F64, n_failing: int) -> None:
         """Keep the delivered lists of a range, rows in the order of the scope.
@@ -152,7 +180,7 @@ class Scratch:
         for name, array in (
             ("index", index), ("distance", distance[:, :k]), ("typed", distance[:, k:]),
         ):  # fmt: skip
-            temporary = folder / f".{name}.{socket.gethostname()}.{os.getpid()}"
+            temporary = folder / f".{name}.{uuid.uuid4().hex}"
             np.ascontiguousarray(array).tofile(temporary)
             os.replace(temporary, folder / f"{name}.bin")
         self._write(f"range-{number:05d}/final.npz", {"n_failing": np.array(n_failing)})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 
 from croma_dask.index.finish import Delivered
@@ -37,9 +40,7 @@ def search_small(source: RowSource, codes: Codes, spec: ListSpec) -> tuple[Deliv
     mean = screen.unit_sum(x, norm) / max(n, 1)
     centred = np.empty(x.shape)
     half, length = screen.centre(x, norm, mean, centred)
-    error = screen.error_bound(
-        x.shape[1], length, half, float(length.max(initial=0.0)), float(half.max(initial=0.0)), U64
-    )
+    longest, largest_half = float(length.max(initial=0.0)), float(half.max(initial=0.0))
     index, distance, failing = [], [], np.zeros(n, bool)
     step = max(1, _BLOCK_BYTES // (8 * max(n, 1)))
     for lo in range(0, n, step):
@@ -57,9 +58,11 @@ def search_small(source: RowSource, codes: Codes, spec: ListSpec) -> tuple[Deliv
         for q, mask in enumerate(masks):
             wanted = int(spec.deliver[q])
             if wanted:
-                part = _nearest(
-                    x, norm, lo, screened, mask, error[lo:hi], wanted, int(spec.length[q])
-                )
+                bound = functools.partial(
+                    screen.error_bound, x.shape[1], length[lo:hi], half[lo:hi], longest,
+                    largest_half, unit=U64,
+                )  # fmt: skip
+                part = _nearest(x, norm, lo, screened, mask, bound, wanted, int(spec.length[q]))
                 failing[lo:hi] |= part[2]
                 parts.append(part)
         index.append(np.concatenate([p[0] for p in parts], axis=1))
@@ -68,7 +71,14 @@ def search_small(source: RowSource, codes: Codes, spec: ListSpec) -> tuple[Deliv
 
 
 def _nearest(
-    x: Floats, norm: F64, lo: int, screened: F64, mask: Bool, error: F64, wanted: int, length: int
+    x: Floats,
+    norm: F64,
+    lo: int,
+    screened: F64,
+    mask: Bool,
+    bound: Callable[..., F64],
+    wanted: int,
+    length: int,
 ) -> tuple[I32, F64, Bool]:
     """Nearest `wanted` of the masked candidates of a block of queries, and who had to be redone."""
     rows, n = screened.shape
@@ -86,6 +96,7 @@ def _nearest(
     distance[query, column] = _exact(x, norm, lo + query, part[query, column])
     index, exact = nearest_first(np.where(used, part, -1).astype(np.int32), distance, wanted)
     last = exact[:, wanted - 1]
+    error = bound(last=last)
     with np.errstate(invalid="ignore"):
         failing = np.isfinite(dropped_from) & ~(last < dropped_from - error)
     for r in np.flatnonzero(failing):

@@ -6,6 +6,7 @@ numbers of ranges; rows come from the source and lists from the scratch folder.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ from croma_dask.index.sweep import exact_distances, sweep, tile_buffer
 from croma_dask.index.threads import one_blas_thread
 from croma_dask.kernels.typing import F64
 
-__all__ = ["Job", "finish_range", "meet_blocks", "scope_source"]
+__all__ = ["Job", "allow_tasks", "count_tasks", "finish_range", "meet_blocks", "stop_tasks"]
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,28 @@ class _Shifted:
         return self.source.read(lo - self.by, hi - self.by)
 
 
-def scope_source(source: RowSource, rows: Any) -> RowSource:
-    """Rows of a scope: all of the source, or some."""
-    return source if rows is None else TakenRows(source, np.asarray(rows, np.int64))
+_stopped: set[str] = set()
+"""Scratch folders of runs that were interrupted in this process; their tasks end at the next
+tile, instead of keeping the process alive until they are done."""
+
+
+class Stopped(Exception):
+    """The run that a task belongs to was interrupted."""
+
+
+def stop_tasks(scratch: Scratch) -> None:
+    """Let the tasks of a run that are under way in this process end at their next tile."""
+    _stopped.add(scratch.path)
+
+
+def allow_tasks(scratch: Scratch) -> None:
+    """Let the tasks of a run go on again."""
+    _stopped.discard(scratch.path)
+
+
+def _check(job: Job) -> None:
+    if job.scratch.path in _stopped:
+        raise Stopped(job.scratch.path)
 
 
 def meet_blocks(job: Job, block_i: int, block_j: int, *_after: Any) -> int:
@@ -186,6 +206,7 @@ def _meet(job: Job, side_i: _Side, side_j: _Side, buffer: Any) -> None:
     sweep(
         side_i.home, side_j.home, side_i.lists, side_j.lists, job.spec, buffer,
         take_i=take_i, take_j=take_j,
+        check=functools.partial(_check, job),
     )  # fmt: skip
     if take_i:
         side_i.measure(job, side_j.home)
@@ -193,6 +214,15 @@ def _meet(job: Job, side_i: _Side, side_j: _Side, buffer: Any) -> None:
     if take_j and not same:
         side_j.measure(job, side_i.home)
         side_j.met[side_i.number] = True
+
+
+def _same(home: Range) -> Range:
+    return home
+
+
+def count_tasks(*finished: int) -> int:
+    """Wait for other tasks, by depending on them."""
+    return len(finished)
 
 
 def finish_range(job: Job, number: int, *_after: Any) -> int:
@@ -212,9 +242,15 @@ def finish_range(job: Job, number: int, *_after: Any) -> int:
         failing = certify(home, lists, found, job.spec)
         del lists, distance
         # The lists' memory is free now: as many failing rows are copied at once as fit it.
-        at_once = max(256, 96 * job.spec.screened * len(home) // (8 * home.x.shape[1] + 64))
+        at_once = max(
+            256,
+            96 * job.spec.screened * len(home) // ((home.x.itemsize + 4) * home.x.shape[1] + 64),
+        )
         for part in failing.parts(at_once):
-            partners = (home if k == number else job.load(k) for k in range(job.n_ranges))
+            partners = [
+                functools.partial(_same, home) if k == number else functools.partial(job.load, k)
+                for k in range(job.n_ranges)
+            ]
             again, _ = second_look(home, part, partners, job.spec, tile_buffer())
             replace_failing(found, part, again, job.spec)
         found = in_scope_order(home, found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -40,10 +40,12 @@ def sweep(
     *,
     take_i: bool = True,
     take_j: bool = True,
+    check: Callable[[], None] | None = None,
 ) -> None:
     """Screen all pairs of two ranges (of one, when both are the same object).
 
-    A side whose `take` is false has met this partner before (a run that was resumed).
+    A side whose `take` is false has met this partner before (a run that was resumed). `check` is
+    called before each tile and raises when the run was interrupted.
     """
     from croma_dask.kernels.select import scan_tile
 
@@ -54,6 +56,8 @@ def sweep(
         lists_j.meet(range_i)
     tiles = _typed_tiles(range_i, range_j) if spec.n_global == 0 else _all_tiles(range_i, range_j)
     for i0, i1, j0, j1 in tiles:
+        if check is not None:
+            check()
         if same and j1 <= i0 + 1:
             continue
         # A tile that crosses the diagonal is walked from there on: start it at the diagonal.

@@ -72,12 +72,20 @@ def centre(x: Floats, norm: F64, mean: F64, out: F32 | F64) -> tuple[F64, F64]:
 
 
 def error_bound(
-    n_features: int, length: F64, half: F64, longest: float, largest_half: float, unit: float = U32
+    n_features: int,
+    length: F64,
+    half: F64,
+    longest: float,
+    largest_half: float,
+    unit: float = U32,
+    *,
+    last: F64 | None = None,
 ) -> F64:
-    """How far a screened distance of each row can lie from its exact distance.
+    """How far the screened distance of a candidate that belongs to a list can lie from the exact.
 
     `gamma_D |a| |b|` for the product whatever the order of its sum, the rounding of a, b and h
-    to the screening precision, and the float64 error of the exact distance itself.
+    to the screening precision, and what the exact distance itself may be off: its float64 error,
+    and that it becomes 0 below `ZERO_BELOW`.
 
     Parameters
     ----------
@@ -87,9 +95,22 @@ def error_bound(
         The largest ||a|| and h among all candidates.
     unit
         Unit roundoff of the screening precision.
+    last
+        (n,) largest distance that belongs to each row's list. A candidate b that belongs has
+        |a - b|^2 <= 2 last, so |b| <= |a| + sqrt(2 last), and it is a zero row only where last
+        reaches 1: so one outlier, or one zero row, does not loosen the bound of everybody else.
     """
+    farthest: F64 | float = longest
+    other_half: F64 | float = largest_half
+    if last is not None:
+        reach = np.where(np.isnan(last), np.inf, last * (1.0 + 1e-9) + 1e-12)
+        farthest = np.minimum(longest, length + np.sqrt(2.0 * reach))
+        other_half = np.minimum(
+            largest_half,
+            0.5 * farthest * farthest * (1.0 + 1e-6) + np.where(reach >= 1.0, 0.5, 0.0),
+        )
     gamma = n_features * unit / (1.0 - n_features * unit)
-    product = (gamma + 4.0 * unit) * length * longest
-    terms = 6.0 * unit * (half + largest_half)
+    product = (gamma + 4.0 * unit) * length * farthest
+    terms = (6.0 * unit + n_features * U64) * (half + other_half)
     exact = (2.0 * n_features + 32.0) * U64 + ZERO_BELOW
     return np.asarray(1.01 * (product + terms) + exact)
