@@ -332,6 +332,21 @@ def test_overwrite__replaces_a_result(run, store, tmp_path, suffix):
         assert "MaRI" not in out.read_text()
 
 
+def test_overwrite__never_replaces_what_is_no_result(run, store, tmp_path):
+    """The cohort itself under the wrong name, somebody's folder: both end as a result's name may."""
+    cohort, folder, file = tmp_path / "c.zarr", tmp_path / "d.csv", tmp_path / "e.zarr"
+    shutil.copytree(store, cohort)
+    folder.mkdir()
+    (folder / "precious").write_text("x")
+    file.write_text("x")
+    for out in (cohort, folder, file):
+        result = run("score", cohort, *SCORE, "--out", out, "--overwrite")
+        assert result.exit_code == 2, out
+        assert_one_line(result.stderr, "no result of croma-dask", str(out))
+    assert cd.open_cohort(cohort).sizes["sample"] == 160
+    assert (folder / "precious").read_text() == file.read_text() == "x"
+
+
 @pytest.mark.parametrize("name", ["plan", "score"])
 def test_memory__refusal_has_exit_code_3_and_names_term_and_argument(run, large_store, name):
     result = run(name, large_store, "--confounder", "center", "--memory", "300MB")
