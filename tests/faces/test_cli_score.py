@@ -333,7 +333,7 @@ def test_overwrite__replaces_a_result(run, store, tmp_path, suffix):
 
 
 def test_overwrite__never_replaces_what_is_no_result(run, store, tmp_path):
-    """The cohort itself under the wrong name, somebody's folder: both end as a result's name may."""
+    """The cohort itself, somebody's folder: what ends as a result may is not always one."""
     cohort, folder, file = tmp_path / "c.zarr", tmp_path / "d.csv", tmp_path / "e.zarr"
     shutil.copytree(store, cohort)
     folder.mkdir()
