@@ -160,11 +160,17 @@ def _run(
     from distributed import as_completed
     from distributed.scheduler import KilledWorker
 
-    wanted = [*work, *last]
+    # All but the job itself: a task that nobody wants, behind one that is cancelled, is more than
+    # the scheduler can take.
+    wanted = [key for key, task in graph.items() if isinstance(task, tuple)]
     futures = client.get(graph, wanted, sync=False)
     try:
-        for future in as_completed(futures, loop=client.loop):
-            _tell(progress, work.get(future.key, 0), future.result())
+        try:
+            for future in as_completed(futures, loop=client.loop):
+                _tell(progress, work.get(future.key, 0), future.result())
+        except BaseException:
+            client.cancel(futures)
+            raise
     except KilledWorker as err:
         raise MemoryLimitError(
             f"a worker died several times in a row on one task ({err}): most often its memory "
@@ -177,8 +183,6 @@ def _run(
             f"a worker does not find {err.filename}: store and scratch folder must be seen by all "
             "workers; name a folder on a file system that they share as scratch= (--scratch)"
         ) from err
-    finally:
-        client.cancel(futures)
 
 
 def _tell(progress: Progress, pairs: int, fresh: int) -> None:
@@ -212,6 +216,7 @@ def _take_scratch(options: Options, key: str, needed: int, keep: contextlib.Exit
         )
     scratch = Scratch(str(root / key[:32]))
     lock = scratch.lock()
+    beside = lock is None
     if lock is None:
         # The same run goes on elsewhere: leave it alone and work beside it.
         log.warning("the same run goes on elsewhere (%s); working beside it", scratch.path)
@@ -223,8 +228,8 @@ def _take_scratch(options: Options, key: str, needed: int, keep: contextlib.Exit
         keep.callback(lock.close)
 
     def leave(exc_type: Any, *_: Any) -> None:
-        # Interrupted or failed: what was found stays for the next try.
-        if exc_type is None:
+        # Interrupted or failed: what was found stays for the next try, where that can find it.
+        if exc_type is None or beside:
             scratch.remove()
 
     keep.push(leave)

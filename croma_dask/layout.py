@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,15 +11,18 @@ import numpy as np
 
 from croma_dask import memory
 from croma_dask.cohort.align import Embedding
+from croma_dask.errors import MemoryLimitError
 from croma_dask.index.spec import ListSpec
 from croma_dask.options import Options
 
 __all__ = [
+    "BatchLayout",
     "Layout",
     "for_client",
     "is_compiled",
     "is_small",
     "lay_out",
+    "lay_out_batches",
     "range_cost",
     "tasks_a_process",
     "workers_of",
@@ -29,6 +33,9 @@ DIRECT_ROWS = 20_000
 
 MOST_TASKS = 4_000
 """Pair tasks of a graph; with more ranges a task takes several pairs."""
+
+_MOST_RANGES = 88
+"""Ranges that this many tasks can pair one by one: more would not run more at once."""
 
 LARGEST_RANGE = 1 << 17
 """A range longer than this would leave too long between checkpoints."""
@@ -129,8 +136,9 @@ def lay_out(
             {"resident rows and lists": resident - fixed, "fixed": fixed},
         )  # fmt: skip
     rows = min(memory.largest_range(cost, allowed, n_tasks, fixed), LARGEST_RANGE)
-    # Enough ranges that every task finds a pair of its own in each round.
-    n_ranges = max(-(-n_rows // rows), min(2 * n_tasks * n_workers, max(1, n_rows // 1024)))
+    # Enough ranges that every task finds a pair of its own in each round, as far as tasks go.
+    shared = min(2 * n_tasks * n_workers, _MOST_RANGES, n_rows // 1024)
+    n_ranges = max(-(-n_rows // rows), shared, 1)
     edges = np.linspace(0, n_rows, n_ranges + 1).astype(int)
     longest = int(np.diff(edges).max())
     per_block = 1
@@ -147,6 +155,66 @@ def lay_out(
         int((loads / n_ranges + 2) * n_rows * row_bytes),
         memory.scratch_bytes(n_rows, spec.screened, spec.delivered), terms,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BatchLayout:
+    """How many scopes that each fit memory are searched side by side.
+
+    Attributes
+    ----------
+    rows
+        Stored rows that are held at once.
+    spill
+        Whether lists go to disk.
+    layout
+        Peak, bytes and tasks, as of one scope.
+    """
+
+    rows: int
+    spill: bool
+    layout: Layout
+
+
+def lay_out_batches(
+    embedding: Embedding, sizes: Sequence[int], spec: ListSpec, options: Options, *,
+    n_threads: int, fixed: int,
+) -> BatchLayout:  # fmt: skip
+    """Cut many scopes, none of which is streamed, into batches that fit memory.
+
+    Raises
+    ------
+    MemoryLimitError
+        Not even one scope a thread fits: names the largest term.
+    """
+    allowed = memory.allowed_bytes(options.memory)
+    largest = max(sizes)
+    cost = range_cost(embedding, spec.clipped(largest))
+    listed = sum(n * 12 * spec.clipped(n).delivered for n in sizes)
+    # Lists of a quarter of what is allowed stay in memory, larger ones go to disk.
+    spill = listed > (allowed - memory.LIBRARIES - fixed) // 4
+    kept = 0 if spill else listed
+    least = memory.batch_bytes(cost, largest, n_threads, largest, kept, fixed)
+    room = allowed - sum(least.values())
+    if room < 0:
+        worst = max(least, key=lambda name: least[name])
+        raise MemoryLimitError(
+            f"the subsets need at least {memory.format_bytes(sum(least.values()))} ("
+            + ", ".join(f"{name} {memory.format_bytes(size)}" for name, size in least.items())
+            + f"), over the allowed {memory.format_bytes(allowed)}; the largest term is {worst!r}: "
+            "raise memory= (--memory), or lower threads= to search fewer subsets at once"
+        )
+    rows = largest + room // (cost.n_features * cost.itemsize)
+    rows = min(rows, max(sum(sizes), largest))
+    terms = memory.batch_bytes(cost, largest, n_threads, rows, kept, fixed)
+    small = is_small(largest * largest, compiled=is_compiled())
+    row_bytes = embedding.n_features * embedding.dtype.itemsize
+    layout = Layout(
+        "small" if small else "direct", largest, (0, largest), 1, len(sizes),
+        sum(terms.values()), (embedding.n_tiles + sum(sizes)) * row_bytes,
+        listed if spill else 0, terms,
+    )  # fmt: skip
+    return BatchLayout(rows, spill, layout)
 
 
 def is_compiled() -> bool:

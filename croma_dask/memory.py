@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from croma_dask.errors import MemoryLimitError, SchemaError
 
 __all__ = [
+    "batch_bytes",
     "RangeCost",
     "allowed_bytes",
     "direct_bytes",
@@ -32,9 +33,12 @@ SMALLEST_RANGE = 256
 _ROW_CODES = 64
 """Codes, positions, norms and half-norms of a row."""
 
-_LIBRARIES = 320 << 20
+LIBRARIES = 320 << 20
 """What the process holds once pandas, xarray, zarr, dask, numba and LLVM are loaded and the kernels
 compiled: 312 MB above a bare Python (measured, benchmarks/README.md)."""
+
+_SMALL_BLOCKS = 24 << 20
+"""What the numpy search holds of a block of queries (index/small.py)."""
 
 _TRANSIENT = 12 << 20
 """Blocks of rows being converted, pairs being measured (index/sweep.py, kernels/screen.py)."""
@@ -152,12 +156,12 @@ def largest_range(cost: RangeCost, allowed: int, n_tasks: int, fixed: int) -> in
     MemoryLimitError
         Not even ranges of a few hundred rows fit.
     """
-    budget = (allowed - fixed - _LIBRARIES) // max(n_tasks, 1)
+    budget = (allowed - fixed - LIBRARIES) // max(n_tasks, 1)
     per_row = 2 * (cost.row + cost.lists) + cost.closing
     rows = (budget - TILE - cost.chunk - _TRANSIENT) // per_row
     if rows >= SMALLEST_RANGE:
         return int(rows)
-    least = (task_total(cost, SMALLEST_RANGE)) * max(n_tasks, 1) + fixed + _LIBRARIES
+    least = (task_total(cost, SMALLEST_RANGE)) * max(n_tasks, 1) + fixed + LIBRARIES
     terms = task_bytes(cost, SMALLEST_RANGE)
     worst = max(terms, key=lambda name: terms[name])
     raise MemoryLimitError(
@@ -165,7 +169,7 @@ def largest_range(cost: RangeCost, allowed: int, n_tasks: int, fixed: int) -> in
         f"task{'s' * (n_tasks != 1)} at once ("
         + ", ".join(f"{name} {format_bytes(size)}" for name, size in terms.items())
         + f" a task; manifest and results {format_bytes(fixed)}; libraries "
-        f"{format_bytes(_LIBRARIES)}), over the allowed {format_bytes(allowed)}; the largest "
+        f"{format_bytes(LIBRARIES)}), over the allowed {format_bytes(allowed)}; the largest "
         f"term is {worst!r}: raise memory= (--memory), or lower threads= to run fewer tasks at once"
         + (", or ask for smaller k and m" if worst == "lists" else "")
     )
@@ -183,7 +187,36 @@ def scratch_bytes(n_rows: int, screened: int, delivered: int) -> int:
 
 def streamed_bytes(cost: RangeCost, rows: int, n_tasks: int, fixed: int) -> int:
     """Peak of a process that runs `n_tasks` tasks side by side."""
-    return task_total(cost, rows) * n_tasks + fixed + _LIBRARIES
+    return task_total(cost, rows) * n_tasks + fixed + LIBRARIES
+
+
+def batch_bytes(
+    cost: RangeCost, largest: int, n_threads: int, rows: int, listed: int, fixed: int
+) -> dict[str, int]:
+    """Bytes of many small scopes side by side, term by term.
+
+    Parameters
+    ----------
+    cost
+        Cost of a row.
+    largest
+        Rows of the largest scope; each thread works on one.
+    rows
+        Stored rows of a batch, held while its scopes are searched.
+    listed
+        Bytes of lists that are kept in memory.
+    fixed
+        Bytes that the driver holds besides.
+    """
+    work = largest * (cost.row + cost.lists + cost.closing) + TILE + _SMALL_BLOCKS
+    return {
+        "batch": rows * cost.n_features * cost.itemsize,
+        "scopes being searched": n_threads * work,
+        "chunk": cost.chunk,
+        "kept lists": listed,
+        "manifest and results": fixed,
+        "libraries": LIBRARIES,
+    }
 
 
 def direct_bytes(cost: RangeCost, n_rows: int, n_threads: int, fixed: int) -> int:
@@ -192,5 +225,5 @@ def direct_bytes(cost: RangeCost, n_rows: int, n_threads: int, fixed: int) -> in
         n_rows * (cost.row + cost.lists + cost.closing)
         + n_threads * (TILE + cost.chunk + _TRANSIENT)
         + fixed
-        + _LIBRARIES
+        + LIBRARIES
     )

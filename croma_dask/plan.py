@@ -13,8 +13,17 @@ from croma_dask import memory as mem
 from croma_dask.cohort.align import Embedding
 from croma_dask.cohort.manifest import ColumnNames
 from croma_dask.errors import CromaDaskError
+from croma_dask.index.spec import ListSpec
 from croma_dask.index.threads import one_blas_thread
-from croma_dask.layout import for_client, lay_out, tasks_a_process, workers_of
+from croma_dask.layout import (
+    Layout,
+    for_client,
+    is_compiled,
+    lay_out,
+    lay_out_batches,
+    tasks_a_process,
+    workers_of,
+)
 from croma_dask.options import merged
 from croma_dask.robustness.evaluate import active_client
 from croma_dask.robustness.preflight import Unscoreable, unscoreable
@@ -23,8 +32,21 @@ from croma_dask.score import DEFAULT_K, DEFAULT_METRICS, cohort_of
 
 __all__ = ["Plan", "plan"]
 
-_SELECTION = 1.45
-"""Time of a pass over that of its products: selection and exact distances (benchmarks/)."""
+_SELECT = 4e-9
+"""Seconds a core to walk one pair of rows of a tile, selection included (benchmarks/README.md)."""
+
+_MEASURE = 3.5e-10
+"""Seconds a core and feature to measure one pair exactly."""
+
+_ROW = 1.5e-5
+"""Seconds to score and label a row from its lists."""
+
+_SMALL_PAIR = 1.5e-7
+_SMALL_SCOPE = 2e-3
+"""Seconds a pair of rows, and a scope, of the numpy search."""
+
+_COMPILE = 5.0
+"""Seconds to compile the kernels, once a process."""
 
 _CALIBRATION_SECONDS = 0.5
 
@@ -173,29 +195,37 @@ def plan(
     n_tasks = tasks_a_process(client, options)
     n_workers = workers_of(client)
     fixed = mem.manifest_bytes(inputs.manifest.n_rows, n_scores=request.n_scores)
+    sizes = [len(scope) for scope in inputs.scopes]
     layouts = [
         lay_out(
-            inputs.embedding,
-            n,
-            request.spec,
-            options,
-            n_tasks=n_tasks,
-            fixed=fixed,
+            inputs.embedding, n, request.spec, options, n_tasks=n_tasks, fixed=fixed,
             n_workers=n_workers,
-        )  # fmt: skip
-        for n in sorted({len(scope) for scope in inputs.scopes})
-    ]
+        )
+        for n in sorted(set(sizes))
+    ]  # fmt: skip
     by_size = {layout.n_rows: layout for layout in layouts}
     largest = layouts[-1]
-    product, read = (
-        _product_rate(inputs.embedding.n_features, n_tasks),
-        _read_rate(inputs.embedding),
+    bytes_read = sum(by_size[n].bytes_read for n in sizes)
+    n_pair_tasks = sum(by_size[n].n_tasks for n in sizes)
+    if len(sizes) > 1 and largest.engine != "streamed":
+        largest = lay_out_batches(
+            inputs.embedding, sizes, request.spec, options, n_threads=n_tasks, fixed=fixed
+        ).layout
+        bytes_read, n_pair_tasks = largest.bytes_read, largest.n_tasks
+    if largest.engine != "streamed":
+        # What fits memory is searched where it is called.
+        n_workers = 1
+    product = _product_rate(inputs.embedding.n_features, n_tasks)
+    read = _read_rate(inputs.embedding)
+    seconds = _seconds(
+        largest,
+        sizes,
+        inputs.embedding.n_features,
+        request.spec,
+        product / n_tasks,
+        n_tasks * n_workers,
     )
-    multiply_adds = (
-        sum(len(scope) ** 2 for scope in inputs.scopes) / 2 * (inputs.embedding.n_features)
-    )
-    bytes_read = sum(by_size[len(scope)].bytes_read for scope in inputs.scopes)
-    seconds = (_SELECTION * multiply_adds / product + bytes_read / read / n_tasks) / n_workers
+    seconds += bytes_read / read / max(1, n_tasks * n_workers)
     return Plan(
         engine=largest.engine,
         n_samples=inputs.manifest.n_rows,
@@ -203,7 +233,7 @@ def plan(
         n_features=inputs.embedding.n_features,
         n_scopes=len(inputs.scopes),
         n_ranges=len(largest.edges) - 1,
-        n_tasks=sum(by_size[len(scope)].n_tasks for scope in inputs.scopes),
+        n_tasks=n_pair_tasks,
         range_rows=int(np.diff(largest.edges).max()),
         bytes_read=bytes_read,
         peak_memory=largest.peak,
@@ -217,6 +247,27 @@ def plan(
         read_rate=read,
         unscoreable=tuple(unscoreable(inputs.manifest, inputs.scopes, request.m)),
     )
+
+
+def _seconds(
+    layout: Layout, sizes: list[int], n_features: int, spec: ListSpec, product: float, slots: int
+) -> float:
+    """Estimate a run without its reading, from what was measured of its parts."""
+    pairs = float(sum(n * n for n in sizes))
+    rows = sum(sizes)
+    scoring = _ROW * rows
+    if layout.engine == "small":
+        return scoring + _SMALL_PAIR * pairs + _SMALL_SCOPE * len(sizes)
+    n_ranges = len(layout.edges) - 1
+    # Tasks of one round work side by side, and a block of ranges is in one of them.
+    busy = min(slots, max(1, -(-n_ranges // layout.per_block) // 2)) if n_ranges > 1 else slots
+    screened = spec.clipped(layout.n_rows).screened
+    # Each partner of a range brings entries that have to be measured, ever fewer of them.
+    measured = rows * screened * (1.0 + np.log(n_ranges))
+    cores = _SELECT * pairs / 2 + _MEASURE * n_features * measured
+    compiling = 0.0 if is_compiled() else _COMPILE
+    products = pairs / 2 * n_features / product
+    return float(scoring + compiling + (cores + products) / busy)
 
 
 def _product_rate(n_features: int, n_threads: int) -> float:

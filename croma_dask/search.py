@@ -7,13 +7,13 @@ import logging
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from croma_dask import fingerprint, memory
+from croma_dask import fingerprint
 from croma_dask.cohort.align import Embedding
 from croma_dask.cohort.design import Scope
 from croma_dask.errors import InputWarning, name_rows, warn
@@ -22,12 +22,14 @@ from croma_dask.index.profile import Profile, check_profile, combine_profiles, p
 from croma_dask.index.scratch import private_root
 from croma_dask.index.source import ArraySource, Codes, RowSource, StoreSource, TakenRows, spool
 from croma_dask.index.spec import ListSpec
+from croma_dask.index.spill import Spill
+from croma_dask.index.threads import one_blas_thread
 from croma_dask.layout import (
     for_client,
     is_compiled,
     is_small,
     lay_out,
-    range_cost,
+    lay_out_batches,
     tasks_a_process,
     workers_of,
 )
@@ -40,6 +42,9 @@ log = logging.getLogger("croma_dask")
 
 _PROFILE_ROWS = 32 * fingerprint.BLOCK_ROWS
 _ALARMING_SHARE = 0.05
+
+_HELD = 32 << 20
+"""Bytes of a lazy array up to which it is simply computed."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +184,10 @@ def _open_source(
     if embedding.stored:
         return StoreSource(data)
     lazy = hasattr(data, "dask")
-    if streamed and (lazy or (workers and isinstance(data, np.ndarray))):
+    size = embedding.n_tiles * embedding.n_features * embedding.dtype.itemsize
+    if (lazy and (streamed or size > _HELD)) or (
+        streamed and workers and isinstance(data, np.ndarray)
+    ):
         folder = Path(options.scratch or private_root())
         folder.mkdir(parents=True, exist_ok=True)
         path = keep.enter_context(tempfile.TemporaryDirectory(prefix="rows-", dir=folder))
@@ -272,8 +280,17 @@ def _in_memory(
 def _search_many(run: _Run, scopes: Sequence[Scope]) -> list[Neighbors]:
     """Scopes that each fit memory, side by side, in batches whose tiles fit memory together."""
     compiled = is_compiled() or not is_small(sum(len(s) ** 2 for s in scopes), compiled=False)
-    budget = max(memory.allowed_bytes(run.options.memory) // 2 - run.fixed, 1)
-    most = budget // range_cost(run.embedding, run.spec).row
+    n_threads = run.options.n_threads
+    cut = lay_out_batches(
+        run.embedding, [len(scope) for scope in scopes], run.spec, run.options,
+        n_threads=n_threads, fixed=run.fixed,
+    )  # fmt: skip
+    spill = None
+    if cut.spill:
+        root = Path(run.options.scratch or private_root())
+        root.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(prefix="lists-", dir=root)
+        spill = Spill(run.keep.enter_context(folder))
 
     def one(job: tuple[Scope, RowSource]) -> Neighbors:
         scope, mine = job
@@ -283,9 +300,10 @@ def _search_many(run: _Run, scopes: Sequence[Scope]) -> list[Neighbors]:
     found: list[Neighbors] = []
     with (
         Progress("search", len(scopes), "subsets", run.options.quiet) as progress,
-        ThreadPoolExecutor(run.options.n_threads) as pool,
+        one_blas_thread(),
+        ThreadPoolExecutor(n_threads) as pool,
     ):
-        for batch in _batches(scopes, most):
+        for batch in _batches(scopes, cut.rows):
             tiles = [run.tiles_of(scope) for scope in batch]
             distinct, place = np.unique(np.concatenate(tiles), return_inverse=True)
             rows = ArraySource(TakenRows(run.source, distinct).read(0, distinct.shape[0]))
@@ -295,6 +313,9 @@ def _search_many(run: _Run, scopes: Sequence[Scope]) -> list[Neighbors]:
                 for scope, a, b in zip(batch, edges[:-1], edges[1:], strict=True)
             ]
             for neighbors in pool.map(one, jobs):
+                if spill is not None and isinstance(neighbors.lists, ResidentLists):
+                    lists = spill.put(neighbors.lists.found, neighbors.spec)
+                    neighbors = replace(neighbors, lists=lists)
                 found.append(neighbors)
                 progress.advance(1)
     return found

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from croma_dask.cohort.manifest import Manifest
 from croma_dask.errors import SchemaError, SupportError, SupportWarning, name_items, warn
 
-__all__ = ["Design", "Scope", "Supply", "check_design", "scopes_of", "supply_of"]
+__all__ = ["Design", "Scope", "Supply", "block_rows", "check_design", "scopes_of", "supply_of"]
 
 Design: TypeAlias = Literal["all", "paired_2x2"]
 
@@ -49,12 +49,11 @@ class Supply:
 
     Attributes
     ----------
-    eligible, so, os
-        (n,) int64 candidates of another group; those of the same label and another confounder;
-        those of another label and the same confounder.
+    so, os
+        (n,) int64 candidates of another group: of the same label and another confounder, and of
+        another label and the same confounder.
     """
 
-    eligible: NDArray[np.int64]
     so: NDArray[np.int64]
     os: NDArray[np.int64]
 
@@ -145,6 +144,11 @@ def _not_2x2(manifest: Manifest, label: NDArray[np.int32], confounder: NDArray[n
     return f"no row in {name_items([*empty])}" if empty else ""
 
 
+def block_rows(scope: Scope, lo: int, hi: int) -> slice | NDArray[np.int64]:
+    """Manifest rows of the rows lo..hi of a scope."""
+    return slice(lo, hi) if scope.rows is None else scope.rows[lo:hi]
+
+
 def supply_of(scope: Scope) -> Supply:
     """Count the candidates of every row from label x confounder x group alone.
 
@@ -160,12 +164,10 @@ def supply_of(scope: Scope) -> Supply:
     n_groups = int(group.max(initial=0)) + 1
     cell = label * n_confounders + confounder
     by_label, by_confounder, by_cell = _count(label), _count(confounder), _count(cell)
-    own = _count(group)
     own_label = _count(label * n_groups + group)
     own_confounder = _count(confounder * n_groups + group)
     own_cell = _count(cell * n_groups + group)
     return Supply(
-        eligible=len(scope) - own,
         so=(by_label - by_cell) - (own_label - own_cell),
         os=(by_confounder - by_cell) - (own_confounder - own_cell),
     )

@@ -125,6 +125,13 @@ def read_manifest(
     if n_rows == 0:
         raise SchemaError("the manifest has 0 rows; nothing can be scored")
 
+    if names.confounder in (names.label, names.group):
+        what = "label" if names.confounder == names.label else "group"
+        raise SchemaError(
+            f"column {names.confounder!r} is named as confounder and as {what}; the confounder "
+            "is a column of its own"
+        )
+
     def coded(column: str) -> Coded:
         codes, levels = frame.codes(column) if stored else factorize_text(frame[column], column)
         missing = np.flatnonzero(codes < 0)

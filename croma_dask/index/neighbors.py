@@ -22,8 +22,8 @@ _ENTRIES = 1 << 18
 def grid_rows(width: int) -> int:
     """Rows of a block for lists of a length.
 
-    Float sums over blocks are part of the result, so this depends on nothing but the length: 4,096
-    rows up to 64 neighbours, fewer beyond, so that a block stays at 2 MiB an array.
+    4,096 up to 64 neighbours, fewer beyond, so that a block stays at 2 MiB an array. Sums over
+    rows do not depend on it (robustness/statistics.py).
     """
     return max(32, min(_GRID, _ENTRIES // max(width, 1)))
 

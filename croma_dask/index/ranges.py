@@ -65,15 +65,8 @@ def read_native(source: RowSource, lo: int, hi: int, order: Any = None) -> Float
     dtype = np.dtype(source.dtype)
     small = dtype.newbyteorder("=") in (np.dtype(np.float16), np.dtype(np.float32))
     out: Floats = np.empty((hi - lo, source.n_features), np.float32 if small else np.float64)
-    at = lo
-    while at < hi:
-        stop = min(hi, (at // source.step + 1) * source.step)
-        block = screen.native(source.read(at, stop))
-        if order is None:
-            out[at - lo : stop - lo] = block
-        else:
-            out[order[at - lo : stop - lo]] = block
-        at = stop
+    for where, rows in source.pieces(lo, hi):
+        out[where if order is None else order[where]] = screen.native(rows)
     return out
 
 

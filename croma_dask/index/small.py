@@ -18,7 +18,7 @@ from croma_dask.kernels.typing import F64, I32, I64, Bool, Floats
 
 __all__ = ["search_small"]
 
-_BLOCK_BYTES = 16 << 20
+_BLOCK_BYTES = 4 << 20
 """Size of a block of queries' distances."""
 
 

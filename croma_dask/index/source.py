@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -39,9 +40,24 @@ class RowSource(Protocol):
         """Rows lo..hi as an array; needs no more memory than the result and one chunk."""
         ...
 
+    def pieces(self, lo: int, hi: int) -> Iterator[tuple[Any, np.ndarray[Any, Any]]]:
+        """Rows lo..hi chunk by chunk, each chunk read once: where they belong, and the rows."""
+        ...
+
+
+class _InOrder:
+    """Pieces of a source whose rows lie as they are asked for."""
+
+    def pieces(self: RowSource, lo: int, hi: int) -> Iterator[tuple[Any, np.ndarray[Any, Any]]]:
+        at = lo
+        while at < hi:
+            stop = min(hi, (at // self.step + 1) * self.step)
+            yield slice(at - lo, stop - lo), self.read(at, stop)
+            at = stop
+
 
 @dataclass(frozen=True)
-class ArraySource:
+class ArraySource(_InOrder):
     """Rows of anything that slices like an array: numpy, memmap, a zarr array.
 
     It travels with its array, so it is for threads of this process only unless the array is a
@@ -69,7 +85,7 @@ class ArraySource:
 
 
 @dataclass(frozen=True)
-class NpySource:
+class NpySource(_InOrder):
     """Rows of a `.npy` file, opened anew by whoever reads it."""
 
     path: str
@@ -85,7 +101,7 @@ class NpySource:
 
 
 @dataclass(frozen=True)
-class StoreSource:
+class StoreSource(_InOrder):
     """Tiles of a cohort store, read by URL."""
 
     store: Any
@@ -135,15 +151,22 @@ class TakenRows:
         return self.source.step
 
     def read(self, lo: int, hi: int) -> np.ndarray[Any, Any]:
-        wanted = self.rows[lo:hi]
-        out = np.empty((wanted.shape[0], self.n_features), self.dtype)
-        step = self.source.step
-        block = wanted // step
-        for number in np.unique(block):
-            mine = np.flatnonzero(block == number)
-            first, last = int(wanted[mine].min()), int(wanted[mine].max()) + 1
-            out[mine] = self.source.read(first, last)[wanted[mine] - first]
+        out = np.empty((min(hi, self.n_rows) - lo, self.n_features), self.dtype)
+        for where, rows in self.pieces(lo, hi):
+            out[where] = rows
         return out
+
+    def pieces(self, lo: int, hi: int) -> Iterator[tuple[Any, np.ndarray[Any, Any]]]:
+        wanted = self.rows[lo:hi]
+        # Sorted by chunk: rows that are scattered over the store cost each chunk one read, not one
+        # for every few thousand positions.
+        order = np.argsort(wanted, kind="stable")
+        chunk = wanted[order] // self.source.step
+        edges = np.flatnonzero(np.diff(chunk)) + 1
+        for where in np.split(order, edges):
+            if where.size:
+                first, last = int(wanted[where[0]]), int(wanted[where[-1]]) + 1
+                yield where, self.source.read(first, last)[wanted[where] - first]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ numbers of ranges; rows come from the source and lists from the scratch folder.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,6 +108,9 @@ class _Shifted:
 
     def read(self, lo: int, hi: int) -> np.ndarray[Any, Any]:
         return self.source.read(lo - self.by, hi - self.by)
+
+    def pieces(self, lo: int, hi: int) -> Iterator[tuple[Any, np.ndarray[Any, Any]]]:
+        return self.source.pieces(lo - self.by, hi - self.by)
 
 
 _stopped: set[str] = set()

@@ -10,8 +10,8 @@ from croma_dask import memory
 from croma_dask.cohort.manifest import ColumnNames
 from croma_dask.index.spec import ListSpec
 from croma_dask.options import Options, merged
-from croma_dask.robustness.label import about, index_results, margin_result
-from croma_dask.robustness.preflight import preflight
+from croma_dask.robustness.label import Shared, index_results, margin_result
+from croma_dask.robustness.preflight import preflight, require_candidates
 from croma_dask.robustness.request import Inputs, Request, prepare
 from croma_dask.search import Found, search
 
@@ -49,18 +49,19 @@ def evaluate(
     """
     settings = merged(**options)
     inputs = prepare(features, manifest, names, evaluation_design, skip_incomplete=skip_incomplete)
+    require_candidates(inputs.scopes)
     if "CRoMa" in request.metrics:
         preflight(inputs.manifest, inputs.scopes, request.m, refuse=request.on_undefined == "raise")
     if client is None:
         client = active_client()
     with contextlib.ExitStack() as keep:
         found = searched(inputs, request.spec, request.n_scores, settings, client, keep)
-        described = about(inputs, found)
+        shared = Shared.of(inputs, found)
         results: dict[str, xr.Dataset] = {}
         if request.k_candidates:
-            results |= index_results(inputs, found.neighbors, request, described)
+            results |= index_results(inputs, found.neighbors, request, shared)
         if request.m:
-            results["CRoMa"] = margin_result(inputs, found.neighbors, request, described)
+            results["CRoMa"] = margin_result(inputs, found.neighbors, request, shared)
     return {name: results[name] for name in request.metrics}
 
 

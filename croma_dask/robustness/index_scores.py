@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from croma_dask.cohort.design import Scope
+from croma_dask.cohort.design import Scope, block_rows
 from croma_dask.errors import SupportWarning, warn
 from croma_dask.index.neighbors import Neighbors
 from croma_dask.robustness import evidence as ev
 from croma_dask.robustness.operating_k import Choice, Votes, choose_k
+from croma_dask.robustness.statistics import GridSum
 
 __all__ = ["IndexScore", "NeighborCounts", "count_neighbors", "score_index", "warn_support"]
 
@@ -119,51 +120,54 @@ def score_index(
     pooled = np.zeros((2, len(ks)))
     pairs = np.full(len(scopes), 0.5)
     for number, (scope, found, count) in enumerate(zip(scopes, neighbors, counts, strict=True)):
-        mine = np.zeros((2, len(ks)))
-        own = np.zeros(2)
+        mine = [_Pool(q, nearest[q], tau) for q in ks]
+        # Of its own scale: a subset whose neighbours are all far would underflow in the pool.
+        own = _Pool(k, count.nearest[k], tau)
         for block in found.blocks():
             kind = ev.kinds_of(block, scope)
-            at = (
-                slice(block.lo, block.hi)
-                if scope.rows is None
-                else (scope.rows[block.lo : block.hi])
-            )
+            at = block_rows(scope, block.lo, block.hi)
             numbers = ev.count_kinds(kind, k)
             so, os = numbers[ev.SO], numbers[ev.OS]
             defined = so + os > 0
-            if tau is None:
-                top, bottom = so.astype(np.float64), (so + os).astype(np.float64)
-            else:
+            top, bottom = so.astype(np.float64), (so + os).astype(np.float64)
+            if tau is not None:
                 weights = ev.sample_weights(kind, block.distance, k, tau)
                 top, bottom = weights.so, weights.so + weights.os
-                _pool(kind, block.distance, ks, tau, nearest, mine)
-                if np.isfinite(count.nearest[k]):
-                    part = ev.pooled_weights(kind, block.distance, k, tau, count.nearest[k])
-                    own += [part.so.sum(), part.os.sum()]
+                for pool in (*mine, own):
+                    pool.add(kind, block.distance)
             values[at] = np.divide(top, bottom, out=np.full(top.shape, np.nan), where=defined)
             ss, oo = numbers[ev.SS], numbers[ev.OO]
             undefined[at] = np.where(defined, 0, np.where(ss > oo, 1, np.where(oo > ss, 2, 3)))
         if tau is None:
-            mine = np.array([[c[q] for q in ks] for c in (count.so, count.os)], dtype=np.float64)
-            own = mine[:, 0]
-        pooled += mine
-        if own.sum() > 0:
-            pairs[number] = own[0] / own.sum()
+            totals = np.array([[c[q] for q in ks] for c in (count.so, count.os)], dtype=np.float64)
+            pair = totals[:, 0]
+        else:
+            totals = np.array([pool.totals() for pool in mine]).T
+            pair = np.array(own.totals())
+        pooled += totals
+        if pair.sum() > 0:
+            pairs[number] = pair[0] / pair.sum()
     ratio = [_ratio(pooled[0, at], pooled[1, at]) for at in range(len(ks))]
     by_k = dict(zip(ks, ratio, strict=True))
     return IndexScore(by_k[k], pairs, values, undefined, np.array([by_k[q] for q in candidates]))
 
 
-def _pool(
-    kind: NDArray[np.int8], distance: F64, ks: Sequence[int], tau: float,
-    nearest: dict[int, float], total: F64,
-) -> None:  # fmt: skip
-    """Add the weights of a block to the pool of each k; blocks come in the order of the grid."""
-    for at, k in enumerate(ks):
-        if np.isfinite(nearest[k]):
-            part = ev.pooled_weights(kind, distance, k, tau, nearest[k])
-            total[0, at] += part.so.sum()
-            total[1, at] += part.os.sum()
+class _Pool:
+    """Weights of all rows at one k, relative to a typed neighbour at distance `nearest`."""
+
+    def __init__(self, k: int, nearest: float, tau: float | None) -> None:
+        self.k, self.nearest, self.tau = k, nearest, tau
+        self.so, self.os = GridSum(), GridSum()
+
+    def add(self, kind: NDArray[np.int8], distance: F64) -> None:
+        if self.tau is None or not np.isfinite(self.nearest):
+            return
+        part = ev.pooled_weights(kind, distance, self.k, self.tau, self.nearest)
+        self.so.add(part.so)
+        self.os.add(part.os)
+
+    def totals(self) -> tuple[float, float]:
+        return self.so.value(), self.os.value()
 
 
 def _ratio(so: float, os: float) -> float:

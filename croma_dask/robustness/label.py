@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from croma_dask import memory, schema
+from croma_dask import fingerprint, memory, schema
 from croma_dask.cohort.manifest import Manifest
 from croma_dask.errors import SupportWarning, name_items, warn
 from croma_dask.index.neighbors import Neighbors
@@ -21,7 +22,7 @@ from croma_dask.search import Found
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["about", "index_results", "margin_result"]
+__all__ = ["Shared", "index_results", "margin_result"]
 
 INDEX_ALPHA = 0.1
 """alpha of RI and MaRI, which the reference fixes."""
@@ -31,7 +32,7 @@ METRIC_VERSION = "1"
 
 
 def index_results(
-    inputs: Inputs, neighbors: list[Neighbors], request: Request, described: dict[str, Any]
+    inputs: Inputs, neighbors: list[Neighbors], request: Request, shared: Shared
 ) -> dict[str, xr.Dataset]:
     """Score RI and MaRI from the lists and label what comes out."""
     candidates = request.k_candidates
@@ -80,17 +81,17 @@ def index_results(
             "balanced_accuracy": choice.balanced_accuracy,
         }
         coords = {
-            **_coords(inputs),
+            **shared.coords,
             "k_candidate": (("k_candidate",), np.asarray(candidates, np.int64)),
             "k": ((), choice.k),
         }
-        attrs = {"metric": name, **described, "alpha": INDEX_ALPHA}
+        attrs = {"metric": name, **shared.attrs, "alpha": INDEX_ALPHA}
         results[name] = _labelled(name, values, coords, attrs, inputs)
     return results
 
 
 def margin_result(
-    inputs: Inputs, neighbors: list[Neighbors], request: Request, described: dict[str, Any]
+    inputs: Inputs, neighbors: list[Neighbors], request: Request, shared: Shared
 ) -> xr.Dataset:
     """Score CRoMa at every m from the lists and label what comes out."""
     scores = score_margin(inputs.scopes, neighbors, request.m, inputs.manifest.n_rows)
@@ -138,10 +139,10 @@ def margin_result(
     values |= {"n_pairs": len(inputs.scopes), "k_start": radius, "k_final": radius, "retries": 0}
     radii = np.asarray(request.m, np.int64)
     coords: dict[str, Any] = {
-        **_coords(inputs),
+        **shared.coords,
         "m": ((), int(radii[0])) if request.single_m else (("m",), radii),
     }
-    attrs = {"metric": "CRoMa", **described, "alpha": request.alpha}
+    attrs = {"metric": "CRoMa", **shared.attrs, "alpha": request.alpha}
     return _labelled("CRoMa", values, coords, attrs, inputs)
 
 
@@ -153,6 +154,27 @@ def _warn_empty_scopes(inputs: Inputs, any_neighbor: list[bool]) -> None:
             f"({name_items(empty)}): left out of the choice of k, and 0.5 in pair_values",
             SupportWarning,
         )
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the results of one search have in common: it is made once, and not copied.
+
+    Attributes
+    ----------
+    attrs
+        What every result says of itself.
+    coords
+        Coordinates along `sample` and `subset`.
+    """
+
+    attrs: dict[str, Any]
+    coords: dict[str, tuple[tuple[str, ...], Any]]
+
+    @classmethod
+    def of(cls, inputs: Inputs, found: Found) -> Shared:
+        """Describe a search."""
+        return cls(about(inputs, found), coords_of(inputs))
 
 
 def about(inputs: Inputs, found: Found) -> dict[str, Any]:
@@ -174,12 +196,14 @@ def about(inputs: Inputs, found: Found) -> dict[str, Any]:
         "dtype": str(inputs.embedding.dtype.newbyteorder("=")),
         "n_zero_rows": found.profile.n_zero,
         "embedding_fingerprint": found.fingerprint,
+        "manifest_fingerprint": _manifest_fingerprint(inputs),
         "croma_dask_version": __version__,
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 
 
-def _coords(inputs: Inputs) -> dict[str, tuple[tuple[str, ...], Any]]:
+def coords_of(inputs: Inputs) -> dict[str, tuple[tuple[str, ...], Any]]:
+    """Build the coordinates of the samples and subsets."""
     manifest = inputs.manifest
     n = manifest.n_rows
     subset = np.full(n, "dataset", dtype=object)
@@ -195,6 +219,18 @@ def _coords(inputs: Inputs) -> dict[str, tuple[tuple[str, ...], Any]]:
         "group_id": (("sample",), manifest.group.text()),
         "subset": (("subset",), names),
     }
+
+
+def _manifest_fingerprint(inputs: Inputs) -> str:
+    """Hash the columns that scoring has used, and which rows it has scored."""
+    manifest = inputs.manifest
+    parts: list[str | bytes] = []
+    for column in (manifest.label, manifest.confounder, manifest.group, manifest.subset):
+        if column is not None:
+            parts += [column.codes.astype("<i4").tobytes(), "\0".join(column.names)]
+    for scope in inputs.scopes:
+        parts += [scope.name, b"" if scope.rows is None else scope.rows.astype("<i8").tobytes()]
+    return fingerprint.text_digest(*parts)
 
 
 def _ids(manifest: Manifest) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from croma_dask.cohort.design import Scope
+from croma_dask.cohort.design import Scope, block_rows
 from croma_dask.index.neighbors import Neighbors
 
 __all__ = ["MarginScore", "score_margin"]
@@ -60,11 +60,7 @@ def score_margin(
     undefined = np.full((len(m_values), n_rows), -1, np.int8)
     for scope, found in zip(scopes, neighbors, strict=True):
         for block in found.typed_blocks():
-            at = (
-                slice(block.lo, block.hi)
-                if scope.rows is None
-                else (scope.rows[block.lo : block.hi])
-            )
+            at = block_rows(scope, block.lo, block.hi)
             so, os = np.cumsum(block.so, axis=1), np.cumsum(block.os, axis=1)
             for number, m in enumerate(m_values):
                 d_so, d_os = _mean(so, m), _mean(os, m)

@@ -11,7 +11,7 @@ from croma_dask.cohort.design import Scope, supply_of
 from croma_dask.cohort.manifest import Manifest
 from croma_dask.errors import SupportError, SupportWarning, name_rows, warn
 
-__all__ = ["Unscoreable", "preflight", "unscoreable"]
+__all__ = ["Unscoreable", "preflight", "require_candidates", "unscoreable"]
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,20 @@ def unscoreable(
         first = tuple(int(r) for r in bad[:5])
         found.append(Unscoreable(m, int(bad.size), n_units, no_so, no_os, first, cells))
     return found
+
+
+def require_candidates(scopes: Sequence[Scope]) -> None:
+    """Refuse, before any distance, a cohort in which no row has a candidate of another group.
+
+    Raises
+    ------
+    SupportError
+        Nothing can be scored.
+    """
+    if not any(np.any(scope.group != scope.group[0]) for scope in scopes):
+        raise SupportError(
+            "no row has a single neighbour of another group in its scope; nothing can be scored"
+        )
 
 
 def preflight(
