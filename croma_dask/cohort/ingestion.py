@@ -95,9 +95,11 @@ def ingest(
 
     Notes
     -----
-    Where the embedding carries ids (h5ad, parquet with a ``sample_id`` column, slides, PathoROB's
-    npz) rows are matched by id, otherwise by position. Rows stay in the order of the file and the
-    manifest is permuted to it. Memory: a few chunks, the manifest, and what the reader states.
+    Where the embedding carries ids rows are matched by id, otherwise by position. Ids are carried
+    by h5ad, a parquet column ``sample_id``, a vector ``sample_id`` or ``sample_ids`` beside the
+    array of an HDF5 file, npz archive or Zarr group, a cohort store, slides and PathoROB's npz.
+    Rows stay in the order of the file and the manifest is permuted to it. Memory: a few chunks, the
+    manifest, and what the reader states.
     """
     if out is None:
         raise SchemaError("ingest needs the place of the store to write (out=)")
@@ -150,8 +152,8 @@ def write_cohort(
         Path or fsspec URL of the store to write.
     features
         (rows, features): numpy array, memory map, dask array, zarr array, h5py dataset or xarray
-        DataArray. A DataArray with a ``sample_id`` coordinate is matched by id, everything else
-        by position.
+        DataArray, pandas DataFrame. A DataArray with a ``sample_id`` coordinate and a DataFrame
+        with an index of text are matched by id, everything else by position.
     manifest
         Data frame, arrow table, polars frame or mapping of columns; one row a sample. Its index is
         ignored.

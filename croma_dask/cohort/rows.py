@@ -219,7 +219,7 @@ def _check_same_sets(
     ]
     raise SchemaError(
         f"embedding ({len(file_ids):,} rows) and manifest ({len(sample_ids):,} rows) do not have "
-        f"the same sample ids: {'; '.join(sides)}"
+        f"the same sample ids: {'; '.join(sides)}; select the same ones on both sides"
     )
 
 

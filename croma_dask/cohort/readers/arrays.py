@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from croma_dask.cohort.align import _ids_of
 from croma_dask.cohort.readers.base import BlockSource, check_shape, no_signature
 from croma_dask.errors import SchemaError
 
@@ -21,7 +22,8 @@ class ArrayReader:
     ----------
     array
         numpy array or memory map, dask array, zarr array, h5py dataset, xarray DataArray (whose
-        ``sample_id`` coordinate names its rows), or a nested list.
+        ``sample_id`` coordinate names its rows), pandas DataFrame (whose index does, if it is of
+        text), or a nested list.
     name
         How to call it in messages and in the store's attributes.
 
@@ -54,13 +56,16 @@ class ArrayReader:
         self.signature: dict[str, Any] = no_signature()
 
     def _unwrap(self, array: Any) -> Any:
-        """Take the data out of a DataArray, rows first, and its sample ids."""
+        """Take the data out of a DataArray, rows first, or a data frame, and its sample ids."""
+        if isinstance(array, pd.DataFrame):
+            self.ids = _ids_of(array)
+            return array.to_numpy()
         if not (hasattr(array, "dims") and hasattr(array, "coords")):
             return array
         if set(array.dims) == {"sample", "feature"}:
             array = array.transpose("sample", "feature")
         if "sample_id" in array.coords and array.coords["sample_id"].dims == array.dims[:1]:
-            self.ids = np.asarray(array.coords["sample_id"].values).astype(object)
+            self.ids = _ids_of(array)
         # without dask, .data would load everything; slices of the DataArray read what they cover
         return array if array.chunks is None else array.data
 

@@ -11,9 +11,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from croma_dask.cohort.text import to_text
 from croma_dask.errors import SchemaError, name_items
 
 __all__ = [
+    "ID_KEYS",
     "BlockSource",
     "EmbeddingReader",
     "block_edges",
@@ -22,9 +24,13 @@ __all__ = [
     "choose_key",
     "convert",
     "file_signature",
+    "find_ids",
     "no_signature",
     "stored_dtype",
 ]
+
+# What files call the vector beside the features that names their rows.
+ID_KEYS = ("sample_id", "sample_ids")
 
 BFLOAT16 = "bfloat16"
 _CASTS = ("float16", "float32", "float64")
@@ -64,6 +70,31 @@ class EmbeddingReader(Protocol):
     def close(self) -> None:
         """Close files."""
         ...
+
+
+def find_ids(
+    n_rows: int, found: Callable[[str], Any], load: Callable[[Any], Any], name: str
+) -> NDArray[np.object_] | None:
+    """Return the ids that lie beside an embedding, as text; None where there are none.
+
+    Parameters
+    ----------
+    n_rows
+        Rows of the embedding; a vector of another length does not name them.
+    found
+        Returns what goes by a name, with ``shape`` and ``dtype``, or None.
+    load
+        Reads it.
+    name
+        The file, for messages.
+    """
+    for key in ID_KEYS:
+        item = found(key)
+        shape, dtype = getattr(item, "shape", None), getattr(item, "dtype", None)
+        # text, whole numbers, and Python objects or variable-length text as HDF5 and Zarr give it
+        if shape == (n_rows,) and dtype is not None and dtype.kind in "USTOiu":
+            return to_text(load(item), f"{key} of {name}")
+    return None
 
 
 def check_shape(shape: Sequence[int], what: str) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from croma_dask.cohort.readers.base import (
     check_shape,
     choose_key,
     file_signature,
+    find_ids,
 )
 from croma_dask.errors import SchemaError
 
@@ -66,7 +67,8 @@ class Hdf5Reader:
 
     Notes
     -----
-    Memory: the rows asked for and one chunk of the dataset.
+    A dataset ``sample_id`` or ``sample_ids`` of as many entries, beside the features or at the root
+    of the file, names the rows. Memory: the rows asked for and one chunk of the dataset; the ids.
     """
 
     def __init__(self, path: str, key: str | None = None) -> None:
@@ -81,7 +83,7 @@ class Hdf5Reader:
             raise
         self.dtype: np.dtype[Any] = dataset.dtype
         self._rows = dataset_rows(dataset)
-        self.ids: NDArray[np.object_] | None = None
+        self.ids: NDArray[np.object_] | None = self._find_ids(dataset)
         self.manifest: pd.DataFrame | None = None
         self.source: dict[str, Any] = {"features": self.name, "reader": "hdf5", "key": self.key}
         self.signature: dict[str, Any] = {**file_signature(path), "key": self.key}
@@ -108,6 +110,13 @@ class Hdf5Reader:
             candidates=flat or several,
         )
         return name, datasets[name]
+
+    def _find_ids(self, dataset: h5py.Dataset) -> NDArray[np.object_] | None:
+        for group in (dataset.parent, self._file):
+            ids = find_ids(self.shape[0], group.get, lambda item: item[...], self.name)
+            if ids is not None:
+                return ids
+        return None
 
     def coordinates(self) -> NDArray[Any] | None:
         """Return the pixel coordinates of the rows, where the file has them; (n, 2 or more)."""

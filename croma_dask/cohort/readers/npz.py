@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from croma_dask.cohort.readers.base import check_shape, choose_key, file_signature
+from croma_dask.cohort.readers.base import check_shape, choose_key, file_signature, find_ids
 from croma_dask.errors import SchemaError, name_items
 
 __all__ = ["MemberReader", "VectorsReader", "open_npz"]
@@ -81,10 +81,30 @@ def open_npz(path: str, key: str | None = None) -> MemberReader | VectorsReader:
         flat = [member for member, header in headers.items() if len(header.shape) == 2]
         several = [member for member, header in headers.items() if len(header.shape) >= 2]
         chosen = choose_key(name, "member", key, known=members, candidates=flat or several)
-        return MemberReader(path, archive, chosen, headers[chosen])
+        reader = MemberReader(path, archive, chosen, headers[chosen])
+        reader.ids = _ids_beside(archive, headers, reader.shape[0], name)
+        return reader
     except SchemaError:
         archive.close()
         raise
+
+
+def _ids_beside(
+    archive: zipfile.ZipFile, headers: dict[str, Header], n_rows: int, name: str
+) -> NDArray[np.object_] | None:
+    """Read the member that names the rows, where the archive has one."""
+
+    def load(header: Header) -> NDArray[Any]:
+        member = next(m for m, known in headers.items() if known is header)
+        what = f"{name}, member {member!r}"
+        try:
+            with archive.open(f"{member}.npy") as stream:
+                read_header(stream, what)
+                return np.frombuffer(stream.read(), header.dtype).reshape(header.shape)
+        except (EOFError, ValueError, zipfile.BadZipFile, zlib.error) as err:
+            raise SchemaError(f"{what} is damaged: {err}") from err
+
+    return find_ids(n_rows, headers.get, load, name)
 
 
 def _header(archive: zipfile.ZipFile, entry: str, name: str) -> Header:
@@ -98,6 +118,8 @@ def _ndim(archive: zipfile.ZipFile, entry: str, name: str) -> int:
 
 class MemberReader:
     """Rows of one two-dimensional member, read from the archive as a stream.
+
+    A member ``sample_id`` or ``sample_ids`` of as many entries names the rows.
 
     Memory: the rows asked for; a member in Fortran order is held as a whole, since its rows are
     spread over all of it.
