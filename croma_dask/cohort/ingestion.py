@@ -202,7 +202,8 @@ def _write(
 ) -> str:
     target = stored_dtype(reader.dtype, dtype, str(reader.source.get("features", "features")))
     prepared = prepare_manifest(frame, reader, names)
-    repeats = check_unique(prepared.ids, prepared.subset, list(prepared.frame.columns))
+    keys = names.id_columns or (names.sample_id,)
+    repeats = check_unique(prepared.ids, prepared.subset, prepared.frame, keys)
     plan = plan_rows(
         reader.shape[0],
         prepared.file_ids,

@@ -6,6 +6,7 @@ manifest that repeats tiles gets a map from its rows to the stored ones.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,8 +14,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from croma_dask.cohort.text import match_keys
-from croma_dask.errors import SchemaError, name_items, name_rows
+from croma_dask.cohort.text import match_keys, to_text
+from croma_dask.errors import InputWarning, SchemaError, name_items, name_rows
 
 __all__ = ["RowPlan", "check_unique", "composite_ids", "plan_rows"]
 
@@ -70,9 +71,21 @@ def composite_ids(
 
 
 def check_unique(
-    ids: NDArray[np.object_], subset: NDArray[np.object_] | None, columns: Sequence[str]
+    ids: NDArray[np.object_],
+    subset: NDArray[np.object_] | None,
+    frame: pd.DataFrame,
+    keys: Sequence[str] = ("sample_id",),
 ) -> bool:
     """Check that an id occurs once in the manifest, or once in each subset.
+
+    Parameters
+    ----------
+    ids, subset
+        Text of these roles, shape (n,).
+    frame
+        The manifest, whose columns may tell rows of one id apart.
+    keys
+        Columns that the ids were made of.
 
     Returns
     -------
@@ -89,24 +102,58 @@ def check_unique(
         return False
     where = ""
     if subset is not None:
-        frame = pd.DataFrame({"id": ids, "subset": subset})
-        repeated = frame.duplicated(keep=False).to_numpy()
+        pairs = pd.DataFrame({"id": ids, "subset": subset})
+        repeated = pairs.duplicated(keep=False).to_numpy()
         where = " within a subset"
         if not repeated.any():
             return True
     rows = np.flatnonzero(repeated)
     names = list(dict.fromkeys(str(ids[row]) for row in rows))
-    others = [column for column in columns if column not in {"label", "sample_id", "subset"}]
-    example = f'["sample_id", "{others[0]}"]' if others else "[...]"
     raise SchemaError(
-        f"sample ids repeat{where}: {name_items(names)} in {name_rows(rows)}; if several columns "
-        f"identify a sample together pass id_columns={example} (--id-columns)"
-        + (
-            ""
-            if subset is not None
-            else ", if samples repeat between subsets name the subset column"
-        )
+        f"sample ids repeat{where}: {name_items(names)} in {name_rows(rows)}; "
+        + _advice(ids, subset, frame, rows, keys)
     )
+
+
+def _advice(
+    ids: NDArray[np.object_],
+    subset: NDArray[np.object_] | None,
+    frame: pd.DataFrame,
+    rows: NDArray[np.int64],
+    keys: Sequence[str],
+) -> str:
+    """Say what can be done about rows of one id: only what helps for these very rows."""
+    known = pd.DataFrame({"id": ids[rows]})
+    if subset is not None:
+        known["subset"] = subset[rows]
+    texts = {}
+    for column in frame.columns:
+        if column in keys or column in {"sample_id", "original_sample_id"}:
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", InputWarning)
+                texts[str(column)] = to_text(frame[column].iloc[rows], str(column))
+        except SchemaError:
+            continue  # what is no text cannot be part of an id; it is reported where it is read
+    whole = known.assign(**{f"column {name}": text for name, text in texts.items()})
+    equal = rows[whole.duplicated(keep=False).to_numpy()]
+    if len(equal):
+        return f"{name_rows(equal)} are equal in every other column too, so leave all but one out"
+    parts = ["leave all but one of each out"]
+    for name, text in texts.items():
+        apart = not known.assign(apart=text).duplicated().any() and (text != "").all()
+        if apart and name not in {"label", "subset"}:
+            example = ", ".join(f'"{part}"' for part in (*keys, name))
+            parts.insert(
+                0,
+                "if several columns identify a sample together pass "
+                f"id_columns=[{example}] (--id-columns)",
+            )
+            break
+    if subset is None:
+        parts.insert(-1, "if samples repeat between subsets name the subset column")
+    return ", ".join(parts[:-1]) + (", or " if parts[:-1] else "") + parts[-1]
 
 
 def plan_rows(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,12 +103,37 @@ def test_plan__order_of_a_hash_does_not_matter():
 
 
 def test_unique__within_the_manifest_or_within_a_subset():
-    assert not check_unique(obj("abc"), None, [])
-    assert check_unique(obj("aba"), obj("ppq"), [])
+    assert not check_unique(obj("abc"), None, pd.DataFrame())
+    assert check_unique(obj("aba"), obj("ppq"), pd.DataFrame())
+    frame = pd.DataFrame({"sample_id": list("aba"), "label": list("uvw")})
     with pytest.raises(SchemaError, match="repeat: 'a' in rows 0, 2.*name the subset column"):
-        check_unique(obj("aba"), None, ["sample_id"])
+        check_unique(obj("aba"), None, frame)
     with pytest.raises(SchemaError, match="repeat within a subset: 'a' in rows 0, 2"):
-        check_unique(obj("aba"), obj("ppp"), ["sample_id", "subset"])
+        check_unique(obj("aba"), obj("ppp"), frame)
+
+
+def test_unique__advice_is_what_helps():
+    frame = pd.DataFrame(
+        {"tile": list("aba"), "label": list("uvw"), "same": list("xyx"), "slide": list("123")}
+    )
+
+    def message(frame: pd.DataFrame, subset: np.ndarray | None = None) -> str:
+        with pytest.raises(SchemaError) as info:
+            check_unique(obj("aba"), subset, frame, ["tile"])
+        return str(info.value)
+
+    assert 'id_columns=["tile", "slide"]' in message(frame)
+    assert "name the subset column" in message(frame)
+    assert "subset column" not in message(frame, obj("ppp"))
+    assert "id_columns" not in message(frame.drop(columns="slide"))
+    assert "leave all but one of each out" in message(frame.drop(columns="slide"))
+    gaps = message(frame.assign(slide=["1", "2", None]))
+    assert "id_columns" not in gaps
+    for exact in (frame.iloc[[0, 1, 0]], frame[["tile"]]):
+        text = message(exact)
+        assert "rows 0, 2 are equal in every other column too" in text
+        assert "id_columns" not in text
+        assert "subset column" not in text
 
 
 def test_composite__is_unambiguous_or_refused():
