@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -105,6 +106,12 @@ def _client(workers: int | None, scheduler: str | None, memory: str | None) -> I
         except (OSError, ValueError) as err:
             raise SchemaError(f"no Dask scheduler answers at {scheduler!r}: {err}") from err
         with client:
+            try:
+                client.wait_for_workers(1, timeout=60)
+            except TimeoutError as err:
+                raise SchemaError(
+                    f"the scheduler at {scheduler!r} has had no worker for 60 s"
+                ) from err
             yield client
     elif workers:
         from distributed import Client, LocalCluster
@@ -183,14 +190,16 @@ def score(
 
     if out is not None:
         check_target(out, overwrite=overwrite)
+    if quiet:
+        logging.getLogger("croma_dask").setLevel(logging.ERROR)
     with _client(workers, scheduler, options["memory"]) as client:
         cohort = StoredCohort(store, storage_options)
         result = run(cohort, m=_radii(m), client=client, quiet=quiet, **options)
-    if out is not None:
-        save(result, out, overwrite=overwrite)
     if not quiet:
         click.echo(summary(result))
-        if out is not None:
+    if out is not None:
+        save(result, out, overwrite=overwrite)
+        if not quiet:
             click.echo(f"\nwritten: {out}")
 
 

@@ -231,6 +231,8 @@ def _take_scratch(options: Options, key: str, needed: int, keep: contextlib.Exit
         # Interrupted or failed: what was found stays for the next try, where that can find it.
         if exc_type is None or beside:
             scratch.remove()
+        elif any(Path(scratch.path).glob("range-*/lists-*.npz")):
+            log.warning("what was found so far stays in %s: the same call resumes", scratch.path)
 
     keep.push(leave)
     return scratch

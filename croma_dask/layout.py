@@ -94,7 +94,8 @@ def _read_bytes(dtype: np.dtype[Any]) -> int:
     if dtype == np.float32 and dtype.isnative:
         return 4
     small = dtype.newbyteorder("=") in (np.dtype(np.float16), np.dtype(np.float32))
-    return dtype.itemsize + (4 if small else 16)
+    # float64 and integers: one chunk, and one more converted in the native order.
+    return dtype.itemsize + (4 if small else 8)
 
 
 def lay_out(
@@ -129,11 +130,12 @@ def lay_out(
     row_bytes = embedding.n_features * embedding.dtype.itemsize
     resident = memory.direct_bytes(cost, n_rows, n_tasks, fixed)
     if not streamed and n_rows <= DIRECT_ROWS and resident <= allowed:
-        small = is_small(n_rows * n_rows, compiled=is_compiled())
+        small = is_small([n_rows], spec, embedding.n_features, compiled=is_compiled())
         return Layout(
             "small" if small else "direct", n_rows, (0, n_rows), 1, 1, resident,
             2 * n_rows * row_bytes, 0,
-            {"resident rows and lists": resident - fixed, "fixed": fixed},
+            {"resident rows and lists": resident - fixed - memory.LIBRARIES,
+             "manifest and results": fixed, "libraries": memory.LIBRARIES},
         )  # fmt: skip
     rows = min(memory.largest_range(cost, allowed, n_tasks, fixed), LARGEST_RANGE)
     # Enough ranges that every task finds a pair of its own in each round, as far as tasks go.
@@ -147,8 +149,9 @@ def lay_out(
     n_blocks = -(-n_ranges // per_block)
     terms = {k: v * n_tasks for k, v in memory.task_bytes(cost, longest).items()}
     terms["manifest and results"] = fixed
+    terms["libraries"] = memory.LIBRARIES
     # A range is read once as the first of its pairs in each task, and once as every second.
-    loads = n_ranges * n_blocks + n_ranges * n_ranges // 2
+    loads = n_ranges * (n_blocks + 1) // 2 + n_ranges * (n_ranges - 1) // 2
     return Layout(
         "streamed", n_rows, tuple(int(e) for e in edges), per_block, _n_pairs(n_blocks),
         memory.streamed_bytes(cost, longest, n_tasks, fixed),
@@ -207,7 +210,9 @@ def lay_out_batches(
     rows = largest + room // (cost.n_features * cost.itemsize)
     rows = min(rows, max(sum(sizes), largest))
     terms = memory.batch_bytes(cost, largest, n_threads, rows, kept, fixed)
-    small = is_small(largest * largest, compiled=is_compiled())
+    features = embedding.n_features
+    compiled = is_compiled() or not is_small(sizes, spec, features, compiled=False)
+    small = is_small([largest], spec, features, compiled=compiled)
     row_bytes = embedding.n_features * embedding.dtype.itemsize
     layout = Layout(
         "small" if small else "direct", largest, (0, largest), 1, len(sizes),
@@ -222,9 +227,16 @@ def is_compiled() -> bool:
     return "croma_dask.kernels.select" in sys.modules
 
 
-def is_small(n_pairs: int, *, compiled: bool) -> bool:
-    """Tell whether numpy is done with so many pairs of rows before compiled kernels would be."""
-    return n_pairs <= (SMALL_PAIRS_COMPILED if compiled else SMALL_PAIRS)
+def is_small(sizes: Sequence[int], spec: ListSpec, n_features: int, *, compiled: bool) -> bool:
+    """Tell whether numpy is done with scopes of these sizes before compiled kernels would be.
+
+    An entry of a list costs numpy as much as four pairs of rows, and a pair more for every
+    hundred features.
+    """
+    work = 0.0
+    for n in sizes:
+        work += n * (n + spec.clipped(n).screened * (4.0 + n_features / 100.0))
+    return work <= (SMALL_PAIRS_COMPILED if compiled else SMALL_PAIRS)
 
 
 def _n_pairs(n: int) -> int:

@@ -55,13 +55,17 @@ def format_bytes(n: float) -> str:
 def parse_bytes(value: int | float | str) -> int:
     """Return the number of bytes in a number or a text such as ``"4GB"`` or ``"512MiB"``."""
     if isinstance(value, int | float):
+        if value != value or abs(value) > 1e18:
+            raise SchemaError(f"memory {value!r} is no size; write it as '512MB' or '4GB'")
         n = int(value)
     else:
         from dask.utils import parse_bytes as parse
 
         try:
             n = int(parse(value))
-        except ValueError as err:
+            if not value.strip():
+                raise ValueError("empty")
+        except (ValueError, OverflowError) as err:
             raise SchemaError(f"memory {value!r} is no size; write it as '512MB' or '4GB'") from err
     if n <= 0:
         raise SchemaError(f"memory must be above 0, found {value!r}")
@@ -163,7 +167,9 @@ def largest_range(cost: RangeCost, allowed: int, n_tasks: int, fixed: int) -> in
         return int(rows)
     least = (task_total(cost, SMALLEST_RANGE)) * max(n_tasks, 1) + fixed + LIBRARIES
     terms = task_bytes(cost, SMALLEST_RANGE)
-    worst = max(terms, key=lambda name: terms[name])
+    costs = {name: size * max(n_tasks, 1) for name, size in terms.items()}
+    costs |= {"manifest and results": fixed, "libraries": LIBRARIES}
+    worst = max(costs, key=lambda name: costs[name])
     raise MemoryLimitError(
         f"the search needs at least {format_bytes(least)} with {n_tasks} "
         f"task{'s' * (n_tasks != 1)} at once ("

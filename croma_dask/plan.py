@@ -43,7 +43,8 @@ _ROW = 1.5e-5
 
 _SMALL_PAIR = 1.5e-7
 _SMALL_SCOPE = 2e-3
-"""Seconds a pair of rows, and a scope, of the numpy search."""
+_SMALL_ENTRY = 6e-7
+"""Seconds a pair of rows, a scope, and an entry of a list, of the numpy search."""
 
 _COMPILE = 5.0
 """Seconds to compile the kernels, once a process."""
@@ -212,6 +213,9 @@ def plan(
             inputs.embedding, sizes, request.spec, options, n_threads=n_tasks, fixed=fixed
         ).layout
         bytes_read, n_pair_tasks = largest.bytes_read, largest.n_tasks
+    scratch = largest.scratch
+    if largest.engine == "streamed":
+        scratch = sum(by_size[n].scratch for n in sizes)
     if largest.engine != "streamed":
         # What fits memory is searched where it is called.
         n_workers = 1
@@ -238,7 +242,7 @@ def plan(
         bytes_read=bytes_read,
         peak_memory=largest.peak,
         allowed_memory=mem.allowed_bytes(options.memory),
-        scratch_bytes=largest.scratch,
+        scratch_bytes=scratch,
         memory_terms=largest.terms,
         n_workers=n_workers,
         tasks_at_once=n_tasks,
@@ -257,7 +261,8 @@ def _seconds(
     rows = sum(sizes)
     scoring = _ROW * rows
     if layout.engine == "small":
-        return scoring + _SMALL_PAIR * pairs + _SMALL_SCOPE * len(sizes)
+        listed = _SMALL_ENTRY * rows * spec.clipped(layout.n_rows).screened
+        return scoring + listed + _SMALL_PAIR * pairs + _SMALL_SCOPE * len(sizes)
     n_ranges = len(layout.edges) - 1
     # Tasks of one round work side by side, and a block of ranges is in one of them.
     busy = min(slots, max(1, -(-n_ranges // layout.per_block) // 2)) if n_ranges > 1 else slots

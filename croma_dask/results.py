@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from croma_dask.errors import SchemaError
+from croma_dask.schema import METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,6 +115,19 @@ def _k(dataset: xr.Dataset, where: dict[Any, int]) -> Any:
     return _at(dataset, "k", None)
 
 
+def _free_text(result: xr.DataTree) -> xr.DataTree:
+    """Forget how long the texts of a file were that a result was read from.
+
+    netCDF would write longer ones cut to that length, without a word.
+    """
+    freed = result.copy()
+    for node in freed.subtree:
+        for variable in node.variables.values():
+            if variable.dtype.kind in "OUT":
+                variable.encoding = {}
+    return freed
+
+
 def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
     """Check where a result is to go, before it is computed.
 
@@ -130,6 +144,8 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> Pa
         )
     if not target.absolute().parent.is_dir():
         raise SchemaError(f"the folder of {str(path)!r} does not exist; make it first")
+    if not os.access(target.absolute().parent, os.W_OK):
+        raise SchemaError(f"nothing may be written into the folder of {str(path)!r}")
     if not target.exists():
         return target
     if not overwrite:
@@ -148,7 +164,12 @@ def _is_ours(folder: Path) -> bool:
         attrs = json.loads((folder / "zarr.json").read_text()).get("attributes", {})
     except (OSError, ValueError):
         return False
-    return "croma_dask_version" in attrs and "embedding_fingerprint" in attrs
+    if "croma_dask_version" in attrs and "embedding_fingerprint" in attrs:
+        return True
+    # A tree that somebody put together has the attributes at its metrics.
+    return any(
+        (folder / name / "zarr.json").is_file() and _is_ours(folder / name) for name in METRICS
+    )
 
 
 def save(result: xr.DataTree, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -175,14 +196,19 @@ def save(result: xr.DataTree, path: str | os.PathLike[str], *, overwrite: bool =
                 warnings.filterwarnings("ignore", message="Consolidated metadata is currently")
                 result.to_zarr(partial, mode="w", consolidated=True)
         elif target.suffix == ".nc":
-            result.to_netcdf(partial, engine="h5netcdf")
+            _free_text(result).to_netcdf(partial, engine="h5netcdf")
         elif target.suffix == ".csv":
             to_frame(result).to_csv(partial, index=False)
         else:
             partial.write_text(json.dumps(_as_json(result), indent=1, allow_nan=False) + "\n")
         if target.is_dir():
-            shutil.rmtree(target)
-        os.replace(partial, target)
+            # Aside first: a rename that fails must not have cost the old result.
+            old = target.with_name(f".{target.name}.old-{os.getpid()}")
+            os.replace(target, old)
+            os.replace(partial, target)
+            shutil.rmtree(old)
+        else:
+            os.replace(partial, target)
     finally:
         if partial.is_dir():
             shutil.rmtree(partial)

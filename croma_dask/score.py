@@ -112,7 +112,10 @@ def score(
     )  # fmt: skip
     tree = xr.DataTree.from_dict(dict(results))
     first = next(iter(results.values()))
-    shared = ("dataset", "evaluation_design", "n_rows", "embedding_fingerprint")
+    shared = (
+        "dataset", "evaluation_design", "confounder_column", "label_column", "group_column",
+        "n_rows", "embedding_fingerprint", "manifest_fingerprint",
+    )  # fmt: skip
     tree.attrs = {name: first.attrs[name] for name in (*shared, "croma_dask_version", "created")}
     return tree
 

@@ -279,8 +279,10 @@ def _in_memory(
 
 def _search_many(run: _Run, scopes: Sequence[Scope]) -> list[Neighbors]:
     """Scopes that each fit memory, side by side, in batches whose tiles fit memory together."""
-    compiled = is_compiled() or not is_small(sum(len(s) ** 2 for s in scopes), compiled=False)
-    n_threads = run.options.n_threads
+    compiled = is_compiled() or not is_small(
+        [len(scope) for scope in scopes], run.spec, run.embedding.n_features, compiled=False
+    )
+    features, n_threads = run.embedding.n_features, run.options.n_threads
     cut = lay_out_batches(
         run.embedding, [len(scope) for scope in scopes], run.spec, run.options,
         n_threads=n_threads, fixed=run.fixed,
@@ -294,7 +296,9 @@ def _search_many(run: _Run, scopes: Sequence[Scope]) -> list[Neighbors]:
 
     def one(job: tuple[Scope, RowSource]) -> Neighbors:
         scope, mine = job
-        engine = "small" if is_small(len(scope) ** 2, compiled=compiled) else "direct"
+        engine = (
+            "small" if is_small([len(scope)], run.spec, features, compiled=compiled) else "direct"
+        )
         return _in_memory(run, mine, scope, engine, 1)
 
     found: list[Neighbors] = []

@@ -106,7 +106,8 @@ class Scratch:
         os.replace(temporary, target)
 
     def _read(self, name: str, keys: tuple[str, ...] | None = None) -> dict[str, Any]:
-        with np.load(Path(self.path) / name, allow_pickle=False) as file:
+        # Opened here: of a damaged file numpy would leave it open.
+        with open(Path(self.path) / name, "rb") as f, np.load(f, allow_pickle=False) as file:
             return {key: file[key] for key in keys or file.files}
 
     def write_codes(self, number: int, codes: Codes, tiles: I64 | None) -> None:

@@ -22,7 +22,7 @@ def native(block: np.ndarray) -> Floats:
     if dtype == np.float16 or dtype == np.float32:
         return np.ascontiguousarray(block, dtype=np.float32)
     x = np.array(block, dtype=np.float64, order="C", copy=True)
-    largest = np.max(np.abs(x), axis=1, initial=0.0)
+    largest = np.maximum(x.max(axis=1, initial=0.0), -x.min(axis=1, initial=0.0))
     _, exponent = np.frexp(largest)
     np.ldexp(x, -exponent[:, None], out=x)
     return x

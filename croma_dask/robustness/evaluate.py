@@ -11,7 +11,7 @@ from croma_dask.cohort.manifest import ColumnNames
 from croma_dask.index.spec import ListSpec
 from croma_dask.options import Options, merged
 from croma_dask.robustness.label import Shared, index_results, margin_result
-from croma_dask.robustness.preflight import preflight, require_candidates
+from croma_dask.robustness.preflight import preflight, require_candidates, warn_one_sided
 from croma_dask.robustness.request import Inputs, Request, prepare
 from croma_dask.search import Found, search
 
@@ -50,6 +50,8 @@ def evaluate(
     settings = merged(**options)
     inputs = prepare(features, manifest, names, evaluation_design, skip_incomplete=skip_incomplete)
     require_candidates(inputs.scopes)
+    if request.k_candidates:
+        warn_one_sided(inputs.scopes)
     if "CRoMa" in request.metrics:
         preflight(inputs.manifest, inputs.scopes, request.m, refuse=request.on_undefined == "raise")
     if client is None:

@@ -107,6 +107,13 @@ def margin_result(
                 f"{m} nearest SO and OS rows all coincide with them (distance 0)",
                 SupportWarning,
             )
+        left_out = [s.name for s, v in zip(inputs.scopes, score.pair_values, strict=True) if v != v]
+        if left_out and len(left_out) < len(inputs.scopes):
+            warn(
+                f"CRoMa: no unit of {len(left_out)} of {len(inputs.scopes)} subsets can be scored "
+                f"at m={m} ({name_items(left_out)}): left out of value and std, NaN in pair_values",
+                SupportWarning,
+            )
         fraction = [
             float(np.isin(score.undefined_type, causes).sum() / inputs.n_units)
             for causes in ((1, 3), (2, 3), (4,))
@@ -184,6 +191,9 @@ def about(inputs: Inputs, found: Found) -> dict[str, Any]:
     return {
         "metric_version": METRIC_VERSION,
         "dataset": inputs.manifest.dataset,
+        "confounder_column": inputs.manifest.names.confounder,
+        "label_column": inputs.manifest.names.label,
+        "group_column": inputs.manifest.names.group,
         "evaluation_design": inputs.design,
         "evaluation_unit": "sample" if inputs.design == "all" else "occurrence",
         "distance": "cosine",

@@ -11,7 +11,7 @@ from croma_dask.cohort.design import Scope, supply_of
 from croma_dask.cohort.manifest import Manifest
 from croma_dask.errors import SupportError, SupportWarning, name_rows, warn
 
-__all__ = ["Unscoreable", "preflight", "require_candidates", "unscoreable"]
+__all__ = ["Unscoreable", "preflight", "require_candidates", "unscoreable", "warn_one_sided"]
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,26 @@ def require_candidates(scopes: Sequence[Scope]) -> None:
     if not any(np.any(scope.group != scope.group[0]) for scope in scopes):
         raise SupportError(
             "no row has a single neighbour of another group in its scope; nothing can be scored"
+        )
+
+
+def warn_one_sided(scopes: Sequence[Scope]) -> None:
+    """Tell when counts alone decide RI and MaRI: there is no SO, or no OS, candidate anywhere.
+
+    Warns
+    -----
+    SupportWarning
+        The value is 1, or 0, whatever the embedding.
+    """
+    supplies = [supply_of(scope) for scope in scopes]
+    any_so = any(bool(supply.so.any()) for supply in supplies)
+    any_os = any(bool(supply.os.any()) for supply in supplies)
+    if any_so != any_os:
+        kind, value = ("OS", 1) if any_so else ("SO", 0)
+        warn(
+            f"no row has a single {kind} candidate of another group: RI and MaRI are {value} by "
+            "the design of the cohort, whatever the embedding",
+            SupportWarning,
         )
 
 

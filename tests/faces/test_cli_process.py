@@ -13,6 +13,7 @@ import pytest
 import xarray as xr
 
 import croma_dask as cd
+from tests.helpers.engines import engine
 
 METRICS = ("RI", "MaRI", "CRoMa")
 OPTIONS = ("--confounder", "center", "--k", "15,21", "--m", "1,3", "--threads", "2")
@@ -121,6 +122,7 @@ def test_scheduler__plan_counts_its_workers(
     run: Callable, large_store: str, cluster_client: object
 ) -> None:
     address = cluster_client.scheduler.address  # type: ignore[attr-defined]
-    result = run("plan", large_store, "--confounder", "center", "--scheduler", address)
+    with engine("streamed"):
+        result = run("plan", large_store, "--confounder", "center", "--scheduler", address)
     assert result.exit_code == 0, result.stderr
     assert "2 processes x 1 at once" in result.stdout

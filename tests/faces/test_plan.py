@@ -276,7 +276,8 @@ def test_plan__refuses_what_score_refuses_in_the_same_words(
 def test_plan__takes_a_cluster_s_workers_and_their_memory(
     large_store: str, cluster_client: Any
 ) -> None:
-    plan = cd.plan(large_store, confounder="center", client=cluster_client)
+    with engine("streamed"):
+        plan = cd.plan(large_store, confounder="center", client=cluster_client)
     assert (plan.n_workers, plan.tasks_at_once) == (2, 1)
     assert plan.allowed_memory == int(0.6 * (2 << 30))
     plan = cd.plan(large_store, confounder="center", client=cluster_client, memory="1GB")

@@ -193,10 +193,12 @@ def test_keywords_only__as_in_the_reference(cohort: Cohort) -> None:
         cd.RI.compute(cohort.x, cohort.frame, "center", [20])  # type: ignore[misc]
 
 
-def test_the_label_as_its_own_confounder__has_no_support(cohort: Cohort) -> None:
-    with pytest.warns(cd.SupportWarning, match="60 of 60"):
-        found = cd.RI.compute(cohort.x, cohort.frame, confounder_column="label", k_candidates=[20])
-    assert float(found.value) == 0.5
+@pytest.mark.parametrize(("column", "what"), [("label", "label"), ("group_id", "group")])
+def test_the_label_or_the_group_as_confounder__is_refused(
+    cohort: Cohort, column: str, what: str
+) -> None:
+    with pytest.raises(cd.SchemaError, match=f"as confounder and as {what}"):
+        cd.RI.compute(cohort.x, cohort.frame, confounder_column=column, k_candidates=[20])
 
 
 def test_column_names__are_free(cohort: Cohort) -> None:
@@ -212,6 +214,10 @@ def test_column_names__are_free(cohort: Cohort) -> None:
         a, b = found[name].to_dataset(), expected[name].to_dataset()
         assert a["confounder"].attrs.pop("column") == "site"
         assert b["confounder"].attrs.pop("column") == "center"
+        columns = [ds.attrs.pop("confounder_column") for ds in (a, b)]
+        assert columns == ["site", "center"]
+        assert [ds.attrs.pop("label_column") for ds in (a, b)] == ["class", "label"]
+        assert [ds.attrs.pop("group_column") for ds in (a, b)] == ["patient", "group_id"]
         assert_same_bits(a, b)
 
 

@@ -200,10 +200,8 @@ def test_no_neighbour_at_all__raises_for_every_metric_of_neighbours(
         with pytest.raises(RuntimeError, match="neighbour"):
             cd.MaRI.compute_curve(x, frame, k_values=[1], tau=tau, **common)
     assert math.isnan(cd.MaRI.recommend_tau(x, frame, k=1, **common))
-    # CRoMa reports what it cannot score, down to the last unit.
-    margin = cd.CRoMa.compute(x, frame, m=1, **common)
-    assert math.isnan(float(margin.value))
-    assert float(margin.undefined_frac) == 1.0
+    with pytest.raises(RuntimeError, match="neighbour"):
+        cd.CRoMa.compute(x, frame, m=1, **common)
 
 
 def test_causes__tell_ss_from_oo_from_mixed(rng: np.random.Generator) -> None:
