@@ -57,6 +57,7 @@ class StoredCohort:
         self._refs: dict[str, layout.ColumnRef] = {}
         self._tiles: zarr.Array[Any] | None = None
         self._levels: dict[str, list[str]] = {}
+        self._manifest_whole = False
 
     def __repr__(self) -> str:
         """Name the place."""
@@ -183,7 +184,7 @@ class StoredCohort:
         ref = self._ref(column)
         if ref.kind == "text":
             return factorize_text(self.text(column), column)
-        codes = np.asarray(self._open()[ref.array][:], dtype=np.int32)  # type: ignore[index]
+        codes = self._read_column(ref.array, -1).astype(np.int32, copy=False)
         return codes, self.levels(column)
 
     def levels(self, column: str) -> list[str]:
@@ -192,8 +193,10 @@ class StoredCohort:
         if ref.kind == "text":
             return self.codes(column)[1]
         if column not in self._levels:
-            stored = self._open()[ref.names_array][:]  # type: ignore[index]
-            self._levels[column] = np.asarray(stored).astype(object).tolist()
+            stored = self._stored(ref.names_array, 0, None).astype(object)
+            if (stored == "").any():
+                raise self._damaged(f"names of column {column!r} are missing")
+            self._levels[column] = stored.tolist()
         return list(self._levels[column])
 
     def text(self, column: str, lo: int = 0, hi: int | None = None) -> NDArray[np.object_]:
@@ -205,16 +208,70 @@ class StoredCohort:
             Missing cells are ``""``.
         """
         ref = self._ref(column)
-        stored = self._open()[ref.array][lo:hi]  # type: ignore[index]
         if ref.kind == "category":
             names = np.array([*self.levels(column), ""], dtype=object)
-            return names[np.asarray(stored)]  # type: ignore[no-any-return]
-        return np.asarray(stored).astype(object)
+            return names[self._read_column(ref.array, -1, lo, hi)]  # type: ignore[no-any-return]
+        return self._read_column(ref.array, "", lo, hi).astype(object)
+
+    def _damaged(self, what: str) -> StoreError:
+        return StoreError(f"{self.url} is damaged: {what}; ingest the cohort again")
+
+    def _stored(self, array: str, lo: int, hi: int | None) -> NDArray[Any]:
+        """Read part of an array of the manifest as it lies in the store."""
+        try:
+            return np.asarray(self._open()[array][lo:hi])  # type: ignore[index]
+        except KeyError as err:
+            raise self._damaged(f"its array {array} is missing") from err
+
+    def _read_column(
+        self, array: str, missing: int | str, lo: int = 0, hi: int | None = None
+    ) -> NDArray[Any]:
+        """Read part of a column, and make sure that missing cells are not a chunk that was lost.
+
+        A chunk of nothing but missing cells is never written, so that none is there proves
+        nothing: the fingerprint tells.
+        """
+        values = self._stored(array, lo, hi)
+        if self._manifest_whole or not len(values):
+            return values
+        size = int(self._open()[array].chunks[0])  # type: ignore[union-attr]
+        for index in range(lo // size, (lo + len(values) - 1) // size + 1):
+            part = values[max(0, index * size - lo) : (index + 1) * size - lo]
+            if part[0] == missing and (part == missing).all() and not self._has(array, index):
+                if not self._manifest_matches():
+                    raise self._damaged(f"chunk {index} of {array}, a manifest column, is missing")
+                self._manifest_whole = True
+                break
+        return values
+
+    def _has(self, array: str, index: int) -> bool:
+        """Whether a chunk of a one-dimensional array is in the store, as ingest writes it."""
+        fs, path = self.location.filesystem()
+        return bool(fs.exists(f"{path}/{array}/c/{index}"))
+
+    def _manifest_matches(self) -> bool:
+        """Whether all columns, as they are now, are those that were written."""
+        columns = []
+        for name, ref in self._refs.items():
+            stored = self._stored(ref.array, 0, None)
+            if ref.kind == "text":
+                codes, levels = factorize_text(stored.astype(object), name)
+            else:
+                codes, levels = stored.astype(np.int32, copy=False), self.levels(name)
+            columns.append(layout.Column(name, ref.kind, codes, levels))
+        manifest = layout.manifest_fingerprint(columns, self.tile_of_sample())
+        expected = layout.cohort_fingerprint(self.embedding_fingerprint, manifest)
+        return expected == self.fingerprint
 
     def tile_of_sample(self, lo: int = 0, hi: int | None = None) -> NDArray[np.int64] | None:
         """Return the stored row of each sample, int64; None where sample i is row i."""
         self._open()
-        return None if self._tiles is None else np.asarray(self._tiles[lo:hi], dtype=np.int64)
+        if self._tiles is None:
+            return None
+        tiles = np.asarray(self._tiles[lo:hi], dtype=np.int64)
+        if (tiles < 0).any():
+            raise self._damaged("part of the map of samples to rows is missing")
+        return tiles
 
     def read_tiles(self, lo: int, hi: int) -> NDArray[Any]:
         """Read embedding rows `lo` to `hi`.
@@ -267,10 +324,5 @@ class StoredCohort:
             hasher.update(self.read_tiles(lo, min(lo + self.chunk_rows, self.n_tiles)))
         if hasher.finish((self.n_tiles, self.n_features), self.dtype) != self.embedding_fingerprint:
             raise StoreError(f"{self.url} is damaged: its embedding does not match its fingerprint")
-        columns = []
-        for name in self.columns:
-            codes, levels = self.codes(name)
-            columns.append(layout.Column(name, self.kind(name), codes, levels))
-        manifest = layout.manifest_fingerprint(columns, self.tile_of_sample())
-        if layout.cohort_fingerprint(self.embedding_fingerprint, manifest) != self.fingerprint:
+        if not self._manifest_matches():
             raise StoreError(f"{self.url} is damaged: its manifest does not match its fingerprint")

@@ -674,6 +674,31 @@ def test_damaged__missing_short_or_altered_chunks_never_become_rows(tmp_path: Pa
         StoredCohort(url).verify()
 
 
+@pytest.mark.parametrize("lost", ["sample_id", "label", "label names", "note", "tiles"])
+def test_damaged__lost_chunks_of_the_manifest_are_not_missing_cells(tmp_path: Path, rng, lost: str):
+    x = np.repeat(rng.standard_normal((20, 2)), 2, axis=0)
+    manifest = make_manifest(40, empty=[""] * 40, note=[f"n{i % 3}" for i in range(40)])
+    manifest = manifest.assign(sample_id=[f"s{i // 2}" for i in range(40)], subset=["a", "b"] * 20)
+    url = write_cohort(tmp_path / "c.zarr", x, manifest)
+    store = StoredCohort(url)
+    assert store.text("empty").tolist() == [""] * 40
+    assert (store.codes("empty")[0] == -1).all()
+    name = lost.split()[0]
+    if lost == "tiles":
+        array = "tile_of_sample"
+    else:
+        array = store.array_of(name) + ("_name" if lost.endswith("names") else "")
+    (tmp_path / "c.zarr" / array / "c/0").unlink()
+    for read in (
+        lambda s: s.tile_of_sample() if lost == "tiles" else s.codes(name),
+        lambda s: s.read_samples(0, 3) if lost == "tiles" else s.text(name, 3, 5),
+        lambda s: s.text("empty"),
+        lambda s: s.verify(),
+    ):
+        with pytest.raises(StoreError, match="damaged"):
+            read(StoredCohort(url))
+
+
 def test_compressed_store__reads_the_same(tmp_path: Path, rng):
     """Nothing but the direct path depends on chunks being plain."""
     x = rng.standard_normal((100, 2))
