@@ -28,6 +28,9 @@ def interleaved(functions: dict[str, Callable[[], Any]], runs: int) -> dict[str,
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(runs):
         for name, function in functions.items():
+            # Threads of OpenMP spin for a while after their library's call and would be charged to
+            # whoever comes next.
+            time.sleep(1.0)
             seconds[name].append(timed(function))
     return {name: median(values) for name, values in seconds.items()}
 
