@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -32,6 +33,11 @@ def store(folder: Path, n: int, d: int) -> str:
 def main(n: int = 40_000, d: int = 1_024, runs: int = 3) -> None:
     """Compare in one run."""
     import croma_dask as cd
+    from croma_dask.cohort.manifest import ColumnNames
+    from croma_dask.cohort.store import StoredCohort
+    from croma_dask.options import merged
+    from croma_dask.robustness.evaluate import searched
+    from croma_dask.robustness.request import Request, prepare
 
     threads = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder:
@@ -39,16 +45,25 @@ def main(n: int = 40_000, d: int = 1_024, runs: int = 3) -> None:
         x = cohorts.embedding(cohorts.manifest(n), d)
         timing.warm_up()
         plan = cd.plan(place, confounder="center", memory="4GB")
+        request = Request.of(("RI", "MaRI", "CRoMa"), k_candidates=(5, 11, 21, 51), m=5)
+        inputs = prepare(StoredCohort(place), None, ColumnNames("center"), "all")
+
+        def search_alone() -> None:
+            with contextlib.ExitStack() as keep:
+                settings = merged(memory="4GB", scratch=folder)
+                searched(inputs, request.spec, request.n_scores, settings, None, keep)
+
         seconds = timing.interleaved(
             {
                 f"croma-dask, `score` from Zarr, {plan.n_ranges} ranges": lambda: cd.score(
                     place, confounder="center", memory="4GB", scratch=folder
                 ),
+                "croma-dask, the search alone": search_alone,
                 "float32 matrix product, full square": lambda: timing.product(x, threads),
             },
             runs,
         )
-    ours, square = seconds.values()
+    ours, _, square = seconds.values()
     timing.table(
         [f"{n:,} x {d:,}, {threads} cores", "seconds", "rate of the full square"],
         [
