@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -191,7 +192,10 @@ def score(
     if out is not None:
         check_target(out, overwrite=overwrite)
     if quiet:
-        logging.getLogger("croma_dask").setLevel(logging.ERROR)
+        # For this command alone: in a process that goes on the log is somebody else's.
+        log = logging.getLogger("croma_dask")
+        click.get_current_context().call_on_close(functools.partial(log.setLevel, log.level))
+        log.setLevel(logging.ERROR)
     with _client(workers, scheduler, options["memory"]) as client:
         cohort = StoredCohort(store, storage_options)
         result = run(cohort, m=_radii(m), client=client, quiet=quiet, **options)
