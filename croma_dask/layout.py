@@ -13,6 +13,7 @@ from croma_dask import memory
 from croma_dask.cohort.align import Embedding
 from croma_dask.errors import MemoryLimitError
 from croma_dask.index.spec import ListSpec
+from croma_dask.kernels.screen import native_dtype
 from croma_dask.options import Options
 
 __all__ = [
@@ -79,11 +80,10 @@ class Layout:
 
 def range_cost(embedding: Embedding, spec: ListSpec) -> memory.RangeCost:
     """Bytes of a row of the search."""
-    small = embedding.dtype.newbyteorder("=") in (np.dtype(np.float16), np.dtype(np.float32))
     step = embedding.data.chunk_rows if embedding.stored else 4096
     return memory.RangeCost(
         n_features=embedding.n_features,
-        itemsize=4 if small else 8,
+        itemsize=native_dtype(embedding.dtype).itemsize,
         screened=spec.screened,
         chunk=min(step, embedding.n_tiles) * embedding.n_features * _read_bytes(embedding.dtype),
     )
@@ -93,9 +93,8 @@ def _read_bytes(dtype: np.dtype[Any]) -> int:
     """Bytes a value while it is read: as stored, and once or twice as converted."""
     if dtype == np.float32 and dtype.isnative:
         return 4
-    small = dtype.newbyteorder("=") in (np.dtype(np.float16), np.dtype(np.float32))
     # float64 and integers: one chunk, and one more converted in the native order.
-    return dtype.itemsize + (4 if small else 8)
+    return dtype.itemsize + native_dtype(dtype).itemsize
 
 
 def lay_out(

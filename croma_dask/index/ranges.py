@@ -63,8 +63,7 @@ class Range:
 def read_native(source: RowSource, lo: int, hi: int, order: Any = None) -> Floats:
     """Rows lo..hi as native floats, chunk by chunk, each put where `order` wants it."""
     dtype = np.dtype(source.dtype)
-    small = dtype.newbyteorder("=") in (np.dtype(np.float16), np.dtype(np.float32))
-    out: Floats = np.empty((hi - lo, source.n_features), np.float32 if small else np.float64)
+    out: Floats = np.empty((hi - lo, source.n_features), screen.native_dtype(dtype))
     for where, rows in source.pieces(lo, hi):
         out[where if order is None else order[where]] = screen.native(rows)
     return out

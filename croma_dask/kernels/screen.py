@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from croma_dask.kernels.constants import U32, U64, ZERO_BELOW
@@ -11,6 +13,12 @@ _BLOCK = 256
 """Rows converted at once, so that the float64 copies stay in the cache."""
 
 
+def native_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in which rows are held: float32 for what fits it exactly, else float64."""
+    small = dtype.newbyteorder("=") in (np.dtype(np.float16), np.dtype(np.float32))
+    return np.dtype(np.float32 if small else np.float64)
+
+
 def native(block: np.ndarray) -> Floats:
     """Rows as float32 or float64, native byte order, C order; anything else is upcast.
 
@@ -18,8 +26,7 @@ def native(block: np.ndarray) -> Floats:
     large as 1e200 or as small as 1e-200 stay finite. Floats of 32 bits and less need no scaling:
     their products are summed in float64, where none of them can overflow.
     """
-    dtype = block.dtype.newbyteorder("=")
-    if dtype == np.float16 or dtype == np.float32:
+    if native_dtype(block.dtype) == np.float32:
         return np.ascontiguousarray(block, dtype=np.float32)
     x = np.array(block, dtype=np.float64, order="C", copy=True)
     largest = np.maximum(x.max(axis=1, initial=0.0), -x.min(axis=1, initial=0.0))

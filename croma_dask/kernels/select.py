@@ -25,8 +25,6 @@ from croma_dask.kernels.typing import F32, I32, I64, Scalar
 _STRETCH = 64
 """Columns that are tested together before any is looked at alone."""
 
-_LOW = np.int64(0xFFFFFFFF)
-
 
 @inlined
 def keep_least(a: I64, n: int, keep: int) -> None:
