@@ -16,9 +16,14 @@ import numpy as np
 from croma_dask import fingerprint
 from croma_dask.cohort.align import Embedding
 from croma_dask.cohort.design import Scope
-from croma_dask.errors import InputWarning, name_rows, warn
 from croma_dask.index.neighbors import Neighbors, ResidentLists
-from croma_dask.index.profile import Profile, check_profile, combine_profiles, profile_rows
+from croma_dask.index.profile import (
+    Profile,
+    check_profile,
+    combine_profiles,
+    profile_rows,
+    warn_zero_rows,
+)
 from croma_dask.index.scratch import private_root
 from croma_dask.index.source import ArraySource, Codes, RowSource, StoreSource, TakenRows, spool
 from croma_dask.index.spec import ListSpec
@@ -59,11 +64,14 @@ class Found:
         First pass over all rows.
     fingerprint
         Content fingerprint of the embedding.
+    reused
+        Which lists came from an earlier search: empty, ``global``, ``typed`` or ``global,typed``.
     """
 
     neighbors: list[Neighbors]
     profile: Profile
     fingerprint: str
+    reused: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,7 @@ def search(
     client: Any = None,
     fixed: int = 0,
     keep: contextlib.ExitStack,
+    seen: Profile | None = None,
 ) -> Found:
     """Find the neighbours of all rows of all scopes.
 
@@ -117,6 +126,8 @@ def search(
         Bytes that the process holds besides the search.
     keep
         Closes what the result still reads from (scratch folders) when the caller is done.
+    seen
+        What an earlier first pass over these rows has seen, where their fingerprint is known.
 
     Raises
     ------
@@ -145,15 +156,12 @@ def search(
     )
     streamed = layout.engine == "streamed"
     source = _open_source(embedding, options, keep, streamed=streamed, workers=client is not None)
-    profile, digest = _profile(source, embedding, options, client)
+    if seen is not None and embedding.fingerprint:
+        profile, digest = seen, embedding.fingerprint
+    else:
+        profile, digest = _profile(source, embedding, options, client)
     check_profile(profile)
-    if profile.n_zero:
-        warn(
-            f"{profile.n_zero} of {profile.n_rows} embedding rows are zero "
-            f"({name_rows(profile.first_zero, total=profile.n_zero)}): a zero row is at distance 1 "
-            "from every other one",
-            InputWarning,
-        )
+    warn_zero_rows(profile)
     run = _Run(embedding, source, spec, options, client, n_tasks, fixed, profile, digest, keep)
     if len(scopes) == 1 or streamed:
         found = [_search_scope(run, scope) for scope in scopes]

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from croma_dask.errors import SchemaError, name_rows
+from croma_dask.errors import InputWarning, SchemaError, name_rows, warn
 from croma_dask.fingerprint import BLOCK_ROWS, block_digest
 from croma_dask.index.source import RowSource
 from croma_dask.kernels import screen
 from croma_dask.kernels.typing import F64
 
-__all__ = ["Profile", "combine_profiles", "profile_rows"]
+__all__ = ["Profile", "check_profile", "combine_profiles", "profile_rows", "warn_zero_rows"]
 
 _FIRST = 5
 
@@ -133,4 +133,21 @@ def check_profile(seen: Profile) -> None:
         raise SchemaError(
             f"all {seen.n_rows} rows of the embedding are identical up to their length: a "
             "collapsed embedding has no neighbours to score"
+        )
+
+
+def warn_zero_rows(seen: Profile) -> None:
+    """Tell of rows without a direction.
+
+    Warns
+    -----
+    InputWarning
+        Zero rows: how many, and the first five.
+    """
+    if seen.n_zero:
+        warn(
+            f"{seen.n_zero} of {seen.n_rows} embedding rows are zero "
+            f"({name_rows(seen.first_zero, total=seen.n_zero)}): a zero row is at distance 1 "
+            "from every other one",
+            InputWarning,
         )

@@ -199,6 +199,7 @@ def about(inputs: Inputs, found: Found) -> dict[str, Any]:
         "distance": "cosine",
         "index": "exact",
         "recall": 1.0,
+        "neighbors_reused": found.reused,
         "n_rows": inputs.manifest.n_rows,
         "n_rows_used": inputs.n_units,
         "n_tiles": inputs.embedding.n_tiles,
