@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,19 +14,18 @@ from croma_dask.cohort.align import Embedding
 from croma_dask.errors import MemoryLimitError
 from croma_dask.index.spec import ListSpec
 from croma_dask.kernels.screen import native_dtype
+from croma_dask.kernels.typing import I64
 from croma_dask.options import Options
 
 __all__ = [
     "BatchLayout",
     "Layout",
-    "for_client",
     "is_compiled",
     "is_small",
     "lay_out",
     "lay_out_batches",
+    "lay_out_probed",
     "range_cost",
-    "tasks_a_process",
-    "workers_of",
 ]
 
 DIRECT_ROWS = 20_000
@@ -78,7 +77,9 @@ class Layout:
     terms: dict[str, int]
 
 
-def range_cost(embedding: Embedding, spec: ListSpec) -> memory.RangeCost:
+def range_cost(
+    embedding: Embedding, spec: ListSpec, *, probed: bool = False
+) -> memory.RangeCost:
     """Bytes of a row of the search."""
     step = embedding.data.chunk_rows if embedding.stored else 4096
     return memory.RangeCost(
@@ -86,6 +87,7 @@ def range_cost(embedding: Embedding, spec: ListSpec) -> memory.RangeCost:
         itemsize=native_dtype(embedding.dtype).itemsize,
         screened=spec.screened,
         chunk=min(step, embedding.n_tiles) * embedding.n_features * _read_bytes(embedding.dtype),
+        probed=probed,
     )
 
 
@@ -157,6 +159,71 @@ def lay_out(
         memory.streamed_bytes(cost, longest, n_tasks, fixed),
         int((loads / n_ranges + 2) * n_rows * row_bytes),
         memory.scratch_bytes(n_rows, spec.screened, spec.delivered), terms,
+    )  # fmt: skip
+
+
+def lay_out_probed(
+    embedding: Embedding, kind: str, cluster_edges: I64, spec: ListSpec, options: Options, *,
+    n_tasks: int, fixed: int, n_workers: int = 1, shard_edges: I64 | None = None,
+) -> Layout:  # fmt: skip
+    """Cut the rows of an index into ranges of whole clusters.
+
+    Parameters
+    ----------
+    embedding, spec, options, n_tasks, fixed, n_workers
+        As in `lay_out`.
+    kind
+        Of the index.
+    cluster_edges
+        (C + 1,) where clusters start.
+    shard_edges
+        Where the ranges have to start; None leaves that to the memory.
+
+    Raises
+    ------
+    MemoryLimitError
+        The memory does not allow even the smallest ranges, or not the shards.
+    """
+    allowed = memory.allowed_bytes(options.memory)
+    n_rows = int(cluster_edges[-1])
+    spec = spec.clipped(n_rows)
+    cost = range_cost(embedding, spec, probed=True)
+    most = memory.largest_range(cost, allowed, n_tasks, fixed)
+    if shard_edges is None:
+        # Ranges end with clusters: one may be longer by as much as a cluster.
+        rows = max(memory.SMALLEST_RANGE, most - int(np.diff(cluster_edges).max()))
+        rows = min(rows, LARGEST_RANGE)
+        shared = min(3 * n_tasks * n_workers, _MOST_RANGES, n_rows // 1024)
+        n_ranges = max(-(-n_rows // rows), shared, 1)
+        targets = np.linspace(0, n_rows, n_ranges + 1)[1:-1]
+        inner = cluster_edges[np.searchsorted(cluster_edges, targets, side="right") - 1]
+        edges = np.unique(np.concatenate([[0], inner, [n_rows]]))
+    else:
+        edges = shard_edges
+        longest = int(np.diff(edges).max())
+        if longest > most:
+            raise MemoryLimitError(
+                f"the longest shard of the index has {longest} rows, and with {n_tasks} "
+                f"task{'s' * (n_tasks != 1)} at once in {memory.format_bytes(allowed)} no more "
+                f"than {most} can be searched: raise memory= (--memory), lower threads= "
+                f"(--threads), or build the index again with shard_rows={most} (--shard-rows)"
+            )
+    longest = int(np.diff(edges).max())
+    n_ranges = len(edges) - 1
+    per_block = 1
+    while _n_pairs(-(-n_ranges // per_block)) > MOST_TASKS:
+        per_block += 1
+    n_blocks = -(-n_ranges // per_block)
+    terms = {k: v * n_tasks for k, v in memory.task_bytes(cost, longest).items()}
+    terms["manifest and results"] = fixed
+    terms["libraries"] = memory.LIBRARIES
+    row_bytes = embedding.n_features * embedding.dtype.itemsize
+    loads = n_ranges * (n_blocks + 1) // 2 + n_ranges * (n_ranges - 1) // 2
+    return Layout(
+        kind, n_rows, tuple(int(e) for e in edges), per_block, _n_pairs(n_blocks),
+        memory.streamed_bytes(cost, longest, n_tasks, fixed),
+        int((loads / n_ranges + 4) * n_rows * row_bytes),
+        memory.scratch_bytes(n_rows, spec.screened, spec.delivered) + 2 * 1024 * n_rows, terms,
     )  # fmt: skip
 
 
@@ -241,27 +308,3 @@ def is_small(sizes: Sequence[int], spec: ListSpec, n_features: int, *, compiled:
 
 def _n_pairs(n: int) -> int:
     return n * (n + 1) // 2
-
-
-def for_client(options: Options, client: Any) -> Options:
-    """Take the memory of a cluster's smallest worker where none is named."""
-    if client is None or options.memory is not None:
-        return options
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    limits = [int(w["memory_limit"]) for w in workers if w.get("memory_limit")]
-    return replace(options, memory=int(0.6 * min(limits))) if limits else options
-
-
-def tasks_a_process(client: Any, options: Options) -> int:
-    """Tasks that run side by side in one process."""
-    if client is None:
-        return options.n_threads
-    workers = client.scheduler_info(n_workers=-1)["workers"]
-    return max((int(w["nthreads"]) for w in workers.values()), default=1)
-
-
-def workers_of(client: Any) -> int:
-    """Count the processes that work."""
-    if client is None:
-        return 1
-    return max(1, len(client.scheduler_info(n_workers=-1)["workers"]))

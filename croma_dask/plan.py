@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from croma_dask import memory as mem
+from croma_dask.cluster import active_client, for_client, tasks_a_process, workers_of
 from croma_dask.cohort.align import Embedding
 from croma_dask.cohort.manifest import ColumnNames
 from croma_dask.errors import CromaDaskError
@@ -17,15 +18,11 @@ from croma_dask.index.spec import ListSpec
 from croma_dask.index.threads import one_blas_thread
 from croma_dask.layout import (
     Layout,
-    for_client,
     is_compiled,
     lay_out,
     lay_out_batches,
-    tasks_a_process,
-    workers_of,
 )
 from croma_dask.options import merged
-from croma_dask.robustness.evaluate import active_client
 from croma_dask.robustness.preflight import Unscoreable, unscoreable
 from croma_dask.robustness.request import Request, prepare
 from croma_dask.score import DEFAULT_K, DEFAULT_METRICS, cohort_of

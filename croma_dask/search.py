@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from croma_dask import fingerprint
+from croma_dask.cluster import for_client, tasks_a_process, workers_of
 from croma_dask.cohort.align import Embedding
 from croma_dask.cohort.design import Scope
 from croma_dask.index.neighbors import Neighbors, ResidentLists
@@ -30,13 +31,10 @@ from croma_dask.index.spec import ListSpec
 from croma_dask.index.spill import Spill
 from croma_dask.index.threads import one_blas_thread
 from croma_dask.layout import (
-    for_client,
     is_compiled,
     is_small,
     lay_out,
     lay_out_batches,
-    tasks_a_process,
-    workers_of,
 )
 from croma_dask.options import Options
 from croma_dask.progress import Progress

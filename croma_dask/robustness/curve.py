@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from croma_dask import schema
+from croma_dask.cluster import active_client
 from croma_dask.cohort.manifest import ColumnNames
 from croma_dask.index.spec import ListSpec
 from croma_dask.options import merged
 from croma_dask.robustness import index_scores
 from croma_dask.robustness.arguments import check_k
-from croma_dask.robustness.evaluate import active_client, searched
+from croma_dask.robustness.evaluate import searched
 from croma_dask.robustness.operating_k import require_neighbors
 from croma_dask.robustness.request import prepare
 from croma_dask.robustness.tau import resolve_tau, typed_median

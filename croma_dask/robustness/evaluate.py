@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from typing import TYPE_CHECKING, Any
 
 from croma_dask import memory
+from croma_dask.cluster import active_client
 from croma_dask.cohort.manifest import ColumnNames
 from croma_dask.index.spec import ListSpec
 from croma_dask.options import Options, merged
@@ -18,7 +18,7 @@ from croma_dask.search import Found, search
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["active_client", "evaluate", "searched"]
+__all__ = ["evaluate", "searched"]
 
 
 def searched(
@@ -65,17 +65,3 @@ def evaluate(
         if request.m:
             results["CRoMa"] = margin_result(inputs, found.neighbors, request, shared)
     return {name: results[name] for name in request.metrics}
-
-
-def active_client() -> Any:
-    """Return the `distributed.Client` of this process, if one is active."""
-    # A client can only be active where distributed was imported; importing it costs a second.
-    if "distributed" not in sys.modules:
-        return None
-    from distributed import get_client
-
-    try:
-        client = get_client()
-    except ValueError:
-        return None
-    return client

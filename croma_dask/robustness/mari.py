@@ -6,12 +6,13 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from croma_dask.cluster import active_client
 from croma_dask.cohort.manifest import ColumnNames
 from croma_dask.index.spec import ListSpec
 from croma_dask.options import merged
 from croma_dask.robustness.arguments import check_k
 from croma_dask.robustness.curve import curve_of
-from croma_dask.robustness.evaluate import active_client, evaluate, searched
+from croma_dask.robustness.evaluate import evaluate, searched
 from croma_dask.robustness.request import Request, prepare
 from croma_dask.robustness.tau import check_tau, typed_median
 

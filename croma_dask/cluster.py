@@ -1,0 +1,194 @@
+"""Which cluster a run uses: one that is started for it, one that is there, or none."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from croma_dask import __version__
+from croma_dask.errors import SchemaError
+from croma_dask.memory import allowed_bytes, format_bytes, parse_bytes
+from croma_dask.options import Options
+
+__all__ = ["active_client", "connect", "for_client", "tasks_a_process", "workers_of"]
+
+log = logging.getLogger("croma_dask")
+
+BARE_WORKER = 64 << 20
+"""What a worker takes before it has done anything (65 MB measured)."""
+
+PAUSED_ABOVE = 0.8
+"""Share of its limit above which Dask lets a worker start no more tasks."""
+
+SHARE = 0.6
+"""Share of its limit that a run takes in a worker, as of a machine, when no memory is named."""
+
+_ONE_THREAD = (
+    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)  # fmt: skip
+"""A worker has as many threads as it runs tasks, whatever library a task calls. The nanny of a
+worker sets three of these by itself, and none of them over what it finds in the environment."""
+
+
+@contextlib.contextmanager
+def connect(
+    workers: int | None = None,
+    scheduler: str | None = None,
+    memory: int | str | None = None,
+    threads_per_worker: int | None = None,
+) -> Iterator[Any]:
+    """Client of the cluster that is asked for; None where none is.
+
+    Parameters
+    ----------
+    workers
+        Start this many processes on this machine, for as long as the ``with`` block lasts.
+    scheduler
+        Use a cluster that is there: address of its scheduler, or the path of the file in which it
+        left its address (``dask scheduler --scheduler-file``).
+    memory
+        What a run may take in a worker, as it is told to :func:`croma_dask.score`. Workers that
+        are started get half as much again as their limit, since Dask pauses one that comes near.
+        By default each has its part of the machine.
+    threads_per_worker
+        Tasks that a worker runs side by side; 1 by default.
+
+    Yields
+    ------
+    distributed.Client or None
+        Its dashboard's address is logged at level info.
+
+    Raises
+    ------
+    SchemaError
+        Arguments that exclude each other; no scheduler there; no worker within a minute; another
+        version of this package, or none, on the workers.
+    """
+    if workers and scheduler:
+        raise SchemaError("--workers starts a cluster and --scheduler names one: give either")
+    if threads_per_worker and not workers:
+        raise SchemaError("--threads-per-worker is for the workers that --workers starts")
+    with contextlib.ExitStack() as keep:
+        client = None
+        if scheduler:
+            client = keep.enter_context(_joined(scheduler))
+        elif workers:
+            client = keep.enter_context(_started(workers, memory, threads_per_worker or 1))
+        if client is not None:
+            log.info("dashboard: %s", client.dashboard_link)
+        yield client
+
+
+@contextlib.contextmanager
+def _joined(scheduler: str) -> Iterator[Any]:
+    from distributed import Client
+
+    # A client waits for a scheduler file for ever: only one that is there counts as one.
+    at = {"scheduler_file" if os.path.isfile(scheduler) else "address": scheduler}
+    try:
+        client = Client(**at, timeout=20)
+    except (OSError, ValueError, KeyError) as err:
+        raise SchemaError(f"no Dask scheduler answers at {scheduler!r}: {err}") from err
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=60)
+        except TimeoutError as err:
+            raise SchemaError(f"the scheduler at {scheduler!r} has had no worker for 60 s") from err
+        _check_versions(client)
+        yield client
+
+
+def _check_versions(client: Any) -> None:
+    """Refuse workers with another version of this package: they would do something else."""
+    found = client.get_versions(packages=["croma_dask"])
+    places = {"the scheduler": found["scheduler"], **found["workers"]}
+    for place, about in places.items():
+        version = about and about["packages"].get("croma_dask")
+        if version != __version__:
+            raise SchemaError(
+                f"{place} has {f'croma-dask {version}' if version else 'no croma-dask'}, and this "
+                f"process {__version__}: install the same on all machines of the cluster"
+            )
+
+
+@contextlib.contextmanager
+def _started(workers: int, memory: int | str | None, threads: int) -> Iterator[Any]:
+    from distributed import Client, LocalCluster
+
+    if memory is None:
+        limit = int(allowed_bytes(None) / SHARE / workers)
+    else:
+        limit = int(1.5 * parse_bytes(memory)) + BARE_WORKER
+    with (
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=threads,
+            processes=True,
+            memory_limit=limit,
+            dashboard_address="127.0.0.1:0",
+            env=dict.fromkeys(_ONE_THREAD, "1"),
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def active_client() -> Any:
+    """Return the `distributed.Client` of this process, if one is active."""
+    # A client can only be active where distributed was imported; importing it costs a second.
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import get_client
+
+    try:
+        client = get_client()
+    except ValueError:
+        return None
+    return client
+
+
+def for_client(options: Options, client: Any) -> Options:
+    """Fit the memory to a cluster's smallest worker: its share by default, never more than it has.
+
+    With more the worker would be paused, and the run would wait for ever.
+    """
+    limits = [int(w["memory_limit"]) for w in _workers(client) if w.get("memory_limit")]
+    if not limits:
+        return options
+    least = min(limits)
+    if options.memory is None:
+        return replace(options, memory=int(SHARE * least))
+    most = max(1, int(PAUSED_ABOVE * least) - BARE_WORKER)
+    if parse_bytes(options.memory) <= most:
+        return options
+    log.warning(
+        "the smallest worker is limited to %s, of which a run can take %s before Dask pauses it: "
+        "the memory asked for is lowered to that",
+        format_bytes(least), format_bytes(most),
+    )  # fmt: skip
+    return replace(options, memory=most)
+
+
+def tasks_a_process(client: Any, options: Options) -> int:
+    """Tasks that run side by side in one process."""
+    if client is None:
+        return options.n_threads
+    return max((int(w["nthreads"]) for w in _workers(client)), default=1)
+
+
+def workers_of(client: Any) -> int:
+    """Count the processes that work."""
+    return max(1, len(_workers(client)))
+
+
+def _workers(client: Any) -> list[Any]:
+    """Return what a scheduler knows of each of its workers."""
+    if client is None:
+        return []
+    return list(client.scheduler_info(n_workers=-1)["workers"].values())
