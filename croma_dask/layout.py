@@ -64,6 +64,8 @@ class Layout:
         Bytes that the lists take in the scratch folder.
     terms
         The terms of the peak.
+    most_rows
+        Rows of the longest range that the memory allows; 0 where that is not asked.
     """
 
     engine: str
@@ -75,6 +77,7 @@ class Layout:
     bytes_read: int
     scratch: int
     terms: dict[str, int]
+    most_rows: int = 0
 
 
 def range_cost(
@@ -158,7 +161,7 @@ def lay_out(
         "streamed", n_rows, tuple(int(e) for e in edges), per_block, _n_pairs(n_blocks),
         memory.streamed_bytes(cost, longest, n_tasks, fixed),
         int((loads / n_ranges + 2) * n_rows * row_bytes),
-        memory.scratch_bytes(n_rows, spec.screened, spec.delivered), terms,
+        memory.scratch_bytes(n_rows, spec.screened, spec.delivered), terms, rows,
     )  # fmt: skip
 
 

@@ -27,12 +27,18 @@ class Options:
         repeated call finds again and resumes from.
     quiet
         No progress.
+    resume
+        Go on from what the same run has left in scratch; False deletes that and starts afresh.
+    keep_scratch
+        Leave the lists of a streamed run in scratch when it has ended well, for the same call.
     """
 
     memory: int | str | None = None
     threads: int | None = None
     scratch: str | None = None
     quiet: bool = True
+    resume: bool = True
+    keep_scratch: bool = False
 
     @property
     def n_threads(self) -> int:
@@ -65,7 +71,8 @@ class set_options:
     Parameters
     ----------
     **options
-        Any of ``memory``, ``threads``, ``scratch``, ``quiet`` (see :class:`Options`).
+        Any of ``memory``, ``threads``, ``scratch``, ``quiet``, ``resume``, ``keep_scratch`` (see
+        :class:`Options`).
 
     Raises
     ------

@@ -96,6 +96,16 @@ class Scratch:
 
         shutil.rmtree(self.path, ignore_errors=True)
 
+    def empty(self) -> None:
+        """Delete everything the run has written, and keep its lock."""
+        import shutil
+
+        for path in Path(self.path).iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != _LOCK:
+                path.unlink()
+
     def _write(self, name: str, arrays: Mapping[str, Any]) -> None:
         target = Path(self.path) / name
         target.parent.mkdir(exist_ok=True)

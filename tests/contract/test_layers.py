@@ -20,6 +20,7 @@ LAYERS: list[set[str]] = [
     {"search"},
     {"graph"},
     {"tasks"},
+    {"resume"},
     {"layout", "cluster"},
     {"index"},
     {"cohort"},
