@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import tempfile
+import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -25,7 +25,6 @@ from croma_dask.index.profile import (
     profile_rows,
     warn_zero_rows,
 )
-from croma_dask.index.scratch import private_root
 from croma_dask.index.source import ArraySource, Codes, RowSource, StoreSource, TakenRows, spool
 from croma_dask.index.spec import ListSpec
 from croma_dask.index.spill import Spill
@@ -38,6 +37,8 @@ from croma_dask.layout import (
 )
 from croma_dask.options import Options
 from croma_dask.progress import Progress
+from croma_dask.resume import own_folder
+from croma_dask.tasks import run_graph
 
 __all__ = ["Found", "search"]
 
@@ -194,10 +195,8 @@ def _open_source(
     if (lazy and (streamed or size > _HELD)) or (
         streamed and workers and isinstance(data, np.ndarray)
     ):
-        folder = Path(options.scratch or private_root())
-        folder.mkdir(parents=True, exist_ok=True)
-        path = keep.enter_context(tempfile.TemporaryDirectory(prefix="rows-", dir=folder))
-        return spool(data, str(Path(path) / "rows.npy"), step=4096)
+        folder = own_folder(options, "rows-", keep)
+        return spool(data, str(Path(folder) / "rows.npy"), step=4096)
     return ArraySource(np.asarray(data) if lazy else data)
 
 
@@ -215,8 +214,10 @@ def _profile(
         return profile_rows(source, *span, digest=not known)
 
     if client is not None and len(spans) > 1 and not isinstance(source, ArraySource):
-        futures = client.map(look, spans, pure=False)
-        parts = client.gather(futures)
+        token = uuid.uuid4().hex
+        keys = [f"croma-profile-{token}-{number}" for number in range(len(spans))]
+        parts = run_graph({k: (look, span) for k, span in zip(keys, spans, strict=True)}, keys,
+                          client=client)  # fmt: skip
     elif len(spans) > 1 and options.n_threads > 1:
         with ThreadPoolExecutor(options.n_threads) as pool:
             parts = list(pool.map(look, spans))
@@ -295,10 +296,7 @@ def _search_many(run: _Run, scopes: Sequence[Scope]) -> list[Neighbors]:
     )  # fmt: skip
     spill = None
     if cut.spill:
-        root = Path(run.options.scratch or private_root())
-        root.mkdir(parents=True, exist_ok=True)
-        folder = tempfile.TemporaryDirectory(prefix="lists-", dir=root)
-        spill = Spill(run.keep.enter_context(folder))
+        spill = Spill(own_folder(run.options, "lists-", run.keep))
 
     def one(job: tuple[Scope, RowSource]) -> Neighbors:
         scope, mine = job
