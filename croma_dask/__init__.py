@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         SupportError,
         SupportWarning,
     )
+    from croma_dask.index.kept import open_neighbors
     from croma_dask.options import set_options
     from croma_dask.plan import Plan, plan
     from croma_dask.robustness import (
@@ -47,6 +48,7 @@ _HOME = {
     "MarginAwareRobustnessIndex": "robustness",
     "CrossConfounderRobustnessMargin": "robustness",
     "open_cohort": "cohort",
+    "open_neighbors": "index.kept",
     "write_cohort": "cohort",
     "ingest": "cohort",
     "expand_features_to_manifest": "cohort.align",
@@ -84,6 +86,7 @@ __all__ = [
     "expand_features_to_manifest",
     "ingest",
     "open_cohort",
+    "open_neighbors",
     "plan",
     "score",
     "set_options",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ class CromaDatasetAccessor:
         group: str = "group_id",
         sample_id: str = "sample_id",
         subset: str = "subset",
+        keep_neighbors: str | os.PathLike[str] | None = None,
         memory: int | str | None = None,
         threads: int | None = None,
         scratch: str | None = None,
@@ -52,8 +54,8 @@ class CromaDatasetAccessor:
             self._dataset, confounder=confounder, design=design, metrics=metrics,
             k_candidates=k_candidates, m=m, alpha=alpha, tau=tau, warn_tau=warn_tau,
             on_undefined=on_undefined, skip_incomplete=skip_incomplete, label=label, group=group,
-            sample_id=sample_id, subset=subset, memory=memory, threads=threads, scratch=scratch,
-            quiet=quiet, client=client,
+            sample_id=sample_id, subset=subset, keep_neighbors=keep_neighbors, memory=memory,
+            threads=threads, scratch=scratch, quiet=quiet, client=client,
         )  # fmt: skip
 
     def plan(

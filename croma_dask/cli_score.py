@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -170,6 +171,11 @@ def plan(
 )
 @click.option("--out", metavar="PATH", help="Where the result goes: .zarr, .nc, .csv or .json.")
 @click.option("--overwrite", is_flag=True, help="Replace a result that is there.")
+@click.option(
+    "--keep-neighbors",
+    metavar="PATH",
+    help="Keep the neighbours in this folder, and take them from there for another confounder.",
+)
 @click.option("--scratch", metavar="FOLDER", help="Folder for what a long run keeps on the way.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no table.")
 def score(
@@ -191,6 +197,9 @@ def score(
 
     if out is not None:
         check_target(out, overwrite=overwrite)
+        kept = options["keep_neighbors"]
+        if kept and os.path.abspath(kept) == os.path.abspath(out):
+            raise click.UsageError("--out and --keep-neighbors name the same place")
     if quiet:
         # For this command alone: in a process that goes on the log is somebody else's.
         log = logging.getLogger("croma_dask")

@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["COORDINATES", "METRICS", "Variable", "build_dataset", "variables_of"]
+__all__ = ["COORDINATES", "METRICS", "NEIGHBORS", "Variable", "build_dataset", "variables_of"]
 
 
 @dataclass(frozen=True)
@@ -172,6 +172,29 @@ COORDINATES: dict[str, Variable] = {
     "m": Variable(("m",), "i", "radius of the margin", valid_min=1),
 }
 """Coordinates of results."""
+
+NEIGHBORS: dict[str, Variable] = {
+    "neighbor_index": Variable(
+        ("sample", "neighbor"), "i", "nearest rows of another group",
+        "Positions within the subset, by (distance, position); -1 behind the last.", -1,
+    ),
+    "neighbor_distance": Variable(
+        ("sample", "neighbor"), "f", "cosine distance of the nearest rows of another group",
+        "NaN behind the last.", 0.0, 2.0,
+    ),
+    "so_distance": Variable(
+        ("sample", "nearest"), "f", "cosine distance of the nearest SO rows",
+        "Same label, other confounder, other group; NaN behind the last.", 0.0, 2.0,
+    ),
+    "os_distance": Variable(
+        ("sample", "nearest"), "f", "cosine distance of the nearest OS rows",
+        "Other label, same confounder, other group; NaN behind the last.", 0.0, 2.0,
+    ),
+    "manifest_row": Variable(("sample",), "i", "row of the manifest", valid_min=0),
+    "first_row": Variable(("subset",), "i", "where a subset begins along sample", valid_min=0),
+    "unit_sum": Variable(("feature",), "f", "sum of the unit vectors of the embedding"),
+}  # fmt: skip
+"""Variables of kept neighbours (``keep_neighbors=``)."""
 
 CURVE = Variable((), "f", "pooled value at k", "", 0.0, 1.0, 0.5)
 

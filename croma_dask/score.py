@@ -37,6 +37,7 @@ def score(
     group: str = "group_id",
     sample_id: str = "sample_id",
     subset: str = "subset",
+    keep_neighbors: str | os.PathLike[str] | None = None,
     memory: int | str | None = None,
     threads: int | None = None,
     scratch: str | None = None,
@@ -73,6 +74,12 @@ def score(
         Leave subsets that are no complete 2x2 out, with a warning.
     label, group, sample_id, subset
         Names of the other key columns.
+    keep_neighbors
+        Local folder in which the neighbours are kept, and from which they are taken where an
+        earlier call has left them for the same embedding, groups and design: RI and MaRI for
+        another confounder column, or for smaller k, then compute no distance. See
+        :func:`croma_dask.open_neighbors`; the attribute `neighbors_reused` of a result says what
+        was taken over.
     memory, threads, scratch, quiet
         Override :func:`croma_dask.set_options` for this call: memory that the run may take above
         the bare process, threads, folder for the lists of a streamed run, no progress.
@@ -108,7 +115,7 @@ def score(
     results = evaluate(
         cohort_of(cohort), manifest, ColumnNames(confounder, label, group, sample_id, subset),
         design, request, skip_incomplete=skip_incomplete, client=client,
-        memory=memory, threads=threads, scratch=scratch, quiet=quiet,
+        keep_neighbors=keep_neighbors, memory=memory, threads=threads, scratch=scratch, quiet=quiet,
     )  # fmt: skip
     tree = xr.DataTree.from_dict(dict(results))
     first = next(iter(results.values()))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from croma_dask import memory
 from croma_dask.cluster import active_client
 from croma_dask.cohort.manifest import ColumnNames
+from croma_dask.index.profile import Profile
 from croma_dask.index.spec import ListSpec
 from croma_dask.options import Options, merged
 from croma_dask.robustness.label import Shared, index_results, margin_result
 from croma_dask.robustness.preflight import preflight, require_candidates, warn_one_sided
 from croma_dask.robustness.request import Inputs, Request, prepare
+from croma_dask.robustness.reuse import reuse_or_search
 from croma_dask.search import Found, search
 
 if TYPE_CHECKING:
@@ -28,17 +31,20 @@ def searched(
     options: Options,
     client: Any,
     keep: contextlib.ExitStack,
+    seen: Profile | None = None,
 ) -> Found:
-    """Find the neighbours that a request needs."""
+    """Find the neighbours that a request needs; the arguments are those of the search."""
     fixed = memory.manifest_bytes(inputs.manifest.n_rows, n_scores=n_scores)
     return search(
-        inputs.embedding, inputs.scopes, spec, options, client=client, fixed=fixed, keep=keep
-    )
+        inputs.embedding, inputs.scopes, spec, options, client=client, fixed=fixed, keep=keep,
+        seen=seen,
+    )  # fmt: skip
 
 
 def evaluate(
     features: Any, manifest: Any, names: ColumnNames, evaluation_design: str, request: Request,
-    *, skip_incomplete: bool = False, client: Any = None, **options: Any,
+    *, skip_incomplete: bool = False, client: Any = None,
+    keep_neighbors: str | os.PathLike[str] | None = None, **options: Any,
 ) -> dict[str, xr.Dataset]:  # fmt: skip
     """Score a cohort: one search, any set of metrics.
 
@@ -57,7 +63,14 @@ def evaluate(
     if client is None:
         client = active_client()
     with contextlib.ExitStack() as keep:
-        found = searched(inputs, request.spec, request.n_scores, settings, client, keep)
+
+        def find(inputs: Inputs, spec: ListSpec, seen: Profile | None = None) -> Found:
+            return searched(inputs, spec, request.n_scores, settings, client, keep, seen)
+
+        if keep_neighbors is None:
+            found = find(inputs, request.spec)
+        else:
+            found = reuse_or_search(inputs, request, keep_neighbors, find)
         shared = Shared.of(inputs, found)
         results: dict[str, xr.Dataset] = {}
         if request.k_candidates:

@@ -22,6 +22,7 @@ PUBLIC = {
     "MarginAwareRobustnessIndex",
     "CrossConfounderRobustnessMargin",
     "open_cohort",
+    "open_neighbors",
     "write_cohort",
     "ingest",
     "expand_features_to_manifest",

@@ -1,0 +1,95 @@
+"""Replacing a folder: the new one is made beside it and renamed, so that neither is ever half."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import glob
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+__all__ = ["beside", "put"]
+
+
+@contextlib.contextmanager
+def beside(place: Path) -> Iterator[Path]:
+    """Make a folder beside a place; it is gone at the end unless it was moved.
+
+    It is locked by an open handle, so that what a killed run has left can be told from what is
+    being written, and goes with the next run.
+    """
+    for left in place.parent.glob(f".{glob.escape(place.name)}.partial-*"):
+        with _locked(left) as mine:
+            if mine:
+                shutil.rmtree(left, ignore_errors=True)
+    if place.exists():
+        for left in place.parent.glob(f".{glob.escape(place.name)}.old-*"):
+            shutil.rmtree(left, ignore_errors=True)
+    while True:
+        partial = place.with_name(f".{place.name}.partial-{uuid.uuid4().hex[:12]}")
+        partial.mkdir()
+        with _locked(partial):
+            if not partial.exists():
+                continue  # taken for a leftover before it was locked
+            try:
+                yield partial
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+            return
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Hold the lock of a folder; says whether it could be had."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(handle)
+
+
+def put(partial: Path, place: Path, *, check: Callable[[Path], None]) -> None:
+    """Put a finished folder in its place, whatever is there, and whoever else does the same.
+
+    Parameters
+    ----------
+    partial, place
+        The folder, and where it goes: beside it.
+    check
+        Raises where what lies at the place may not be replaced.
+    """
+    aside: list[Path] = []
+    try:
+        while True:
+            try:
+                os.rename(partial, place)
+                break
+            except OSError as err:
+                if err.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    raise
+            check(place)
+            old = place.with_name(f".{place.name}.old-{uuid.uuid4().hex[:12]}")
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(place, old)
+                aside.append(old)
+    except BaseException:
+        # What was there goes back, unless somebody else has filled the place.
+        if aside and not place.exists():
+            os.rename(aside.pop(), place)
+        raise
+    finally:
+        for old in aside:
+            shutil.rmtree(old, ignore_errors=True)

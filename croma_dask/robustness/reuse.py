@@ -1,0 +1,199 @@
+"""Neighbours of an earlier search in place of a new one, as far as they are the same."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from croma_dask import __version__, fingerprint
+from croma_dask.cohort.align import Embedding
+from croma_dask.index.kept import Key, local_path
+from croma_dask.index.kept_lists import JoinedLists, Kept, KeptLists, find_kept
+from croma_dask.index.kept_writer import check_place, keep_neighbors
+from croma_dask.index.neighbors import Neighbors
+from croma_dask.index.profile import Profile, check_profile, warn_zero_rows
+from croma_dask.index.spec import ListSpec
+from croma_dask.robustness.request import Inputs, Request
+from croma_dask.search import Found
+
+__all__ = ["reuse_or_search"]
+
+log = logging.getLogger("croma_dask")
+
+
+class Search(Protocol):
+    """Finds the lists of a spec; `seen` is what an earlier first pass has seen."""
+
+    def __call__(self, inputs: Inputs, spec: ListSpec, seen: Profile | None = None) -> Found:
+        """Search."""
+        ...
+
+
+def reuse_or_search(
+    inputs: Inputs, request: Request, path: str | os.PathLike[str], search: Search
+) -> Found:
+    """Take the neighbours that are kept at a place, search the rest, and keep that.
+
+    Parameters
+    ----------
+    inputs, request
+        What is scored, and how.
+    path
+        Local folder of kept neighbours; need not be there.
+    search
+        Runs a search.
+
+    Raises
+    ------
+    StoreError
+        The place holds something else, or is damaged.
+    SchemaError, MemoryLimitError
+        As :func:`~croma_dask.index.kept_writer.check_place` and the search say.
+
+    Notes
+    -----
+    Nothing of the embedding is read where nothing is searched, but of an array its fingerprint.
+    Memory: that of the search; what is kept is read and written in blocks.
+    """
+    place = local_path(path)
+    spec = request.spec.clipped(max(len(scope) for scope in inputs.scopes))
+    kept = find_kept(place)
+    left = spec
+    if kept is not None:
+        inputs, kept = _of_this_cohort(inputs, spec, kept)
+    if kept is not None:
+        left = _left(inputs, request, spec, kept)
+    if kept is not None and left == ListSpec(0, 0):
+        check_profile(kept.profile)
+        warn_zero_rows(kept.profile)
+        found = Found([], kept.profile, kept.key.embedding)
+    else:
+        check_place(place, inputs.n_units, left)
+        found = search(inputs, left, kept.profile if kept is not None else None)
+        key = _key(inputs, found.fingerprint)
+        put = keep_neighbors(
+            place, key, inputs.scopes, found.neighbors, left, found.profile, _about(inputs),
+            typed_key=_typed_key(inputs), old=kept if kept and kept.key == key else None,
+        )  # fmt: skip
+        if not put:
+            log.warning("another run has meanwhile kept neighbours in %s: those stay", place)
+    return found if kept is None or left == spec else _joined(inputs, spec, left, kept, found)
+
+
+def _of_this_cohort(inputs: Inputs, spec: ListSpec, kept: Kept) -> tuple[Inputs, Kept | None]:
+    """Compare what neighbours depend on; None where something differs, and the log says what.
+
+    An array is fingerprinted only where everything else is the same and something is to be had.
+    """
+    known = inputs.embedding.fingerprint
+    other = _key(inputs, known or kept.key.embedding).differences(kept.key)
+    if not other and not known and len(_lacking(inputs, spec, kept)) < len(_wanted(spec)):
+        digest = _fingerprint_of(inputs.embedding)
+        inputs = replace(inputs, embedding=replace(inputs.embedding, fingerprint=digest))
+        other = _key(inputs, digest).differences(kept.key)
+    if not other:
+        return inputs, kept
+    log.warning(
+        "the neighbours in %s are %s: searching anew, and replacing them",
+        kept.path, " and ".join(other),
+    )  # fmt: skip
+    return inputs, None
+
+
+def _left(inputs: Inputs, request: Request, spec: ListSpec, kept: Kept) -> ListSpec:
+    """Lengths of the lists that have still to be searched; the log says which and why."""
+    lacking = _lacking(inputs, spec, kept)
+    parts = [part for part in _wanted(spec) if part not in lacking]
+    metrics = [m for m in request.metrics if ("typed" if m == "CRoMa" else "global") in parts]
+    if metrics:
+        log.warning(
+            "neighbours of %s reused: no distances computed for %s", kept.path, ", ".join(metrics)
+        )
+    for reason in lacking.values():
+        log.warning("%s: searching those, and keeping them in %s", reason, kept.path)
+    return ListSpec(
+        spec.n_global if "global" in lacking else 0, spec.n_typed if "typed" in lacking else 0
+    )
+
+
+def _wanted(spec: ListSpec) -> list[str]:
+    lengths = {"global": spec.n_global, "typed": spec.n_typed}
+    return [part for part, length in lengths.items() if length]
+
+
+def _lacking(inputs: Inputs, spec: ListSpec, kept: Kept) -> dict[str, str]:
+    """Parts that are wanted and not kept, each with the reason."""
+    found = {}
+    if spec.n_global > kept.n_global:
+        found["global"] = (
+            f"k = {kept.n_global} of the kept neighbours is less than {spec.n_global}"
+            if kept.n_global
+            else "RI and MaRI need neighbours that are not kept"
+        )
+    if spec.n_typed and not kept.n_typed:
+        found["typed"] = "CRoMa needs SO and OS neighbours that are not kept"
+    elif spec.n_typed and kept.typed_key != _typed_key(inputs):
+        of = f"{kept.attrs['label_column']!r} and {kept.attrs['confounder_column']!r}"
+        found["typed"] = f"the kept SO and OS neighbours are of other labels or confounders ({of})"
+    elif spec.n_typed > kept.n_typed:
+        found["typed"] = f"m = {kept.n_typed} of the kept neighbours is less than {spec.n_typed}"
+    return found
+
+
+def _joined(inputs: Inputs, spec: ListSpec, left: ListSpec, kept: Kept, found: Found) -> Found:
+    """Put kept lists and those that were searched now together."""
+    joined, start = [], 0
+    for number, scope in enumerate(inputs.scopes):
+        mine = spec.clipped(len(scope))
+        old = KeptLists(kept, start, mine)
+        start += len(scope)
+        if not found.neighbors:
+            joined.append(Neighbors(len(scope), mine, old, 0, "kept"))
+            continue
+        fresh = found.neighbors[number]
+        lists = JoinedLists(
+            fresh.lists if left.n_global else old, fresh.lists if left.n_typed else old
+        )
+        joined.append(replace(fresh, spec=mine, lists=lists))
+    reused = [part for part in _wanted(spec) if part not in _wanted(left)]
+    return replace(found, neighbors=joined, reused=",".join(reused))
+
+
+def _key(inputs: Inputs, embedding: str) -> Key:
+    tiles = inputs.embedding.tile_of_row
+    parts: list[str | bytes] = [b"" if tiles is None else tiles.astype("<i8").tobytes()]
+    for scope in inputs.scopes:
+        rows = b"" if scope.rows is None else scope.rows.astype("<i8").tobytes()
+        parts += [scope.name, rows, scope.group.astype("<i4").tobytes()]
+    release = f"croma-dask {__version__}"
+    return Key(embedding, fingerprint.text_digest(*parts), inputs.design, release)
+
+
+def _typed_key(inputs: Inputs) -> str:
+    codes = ((scope.label, scope.confounder) for scope in inputs.scopes)
+    return fingerprint.text_digest(*(c.astype("<i4").tobytes() for pair in codes for c in pair))
+
+
+def _about(inputs: Inputs) -> dict[str, Any]:
+    names = inputs.manifest.names
+    return {
+        "dataset": inputs.manifest.dataset, "distance": "cosine", "recall": 1.0,
+        "label_column": names.label, "confounder_column": names.confounder,
+        "group_column": names.group,
+    }  # fmt: skip
+
+
+def _fingerprint_of(embedding: Embedding) -> str:
+    """Fingerprint of an array, read once in its own chunks."""
+    data = embedding.data
+    hasher = fingerprint.BlockHasher()
+    chunks = getattr(data, "chunks", None)
+    rows = chunks[0] if hasattr(data, "dask") and chunks else None
+    edges = np.cumsum([0, *rows]) if rows else np.arange(0, embedding.n_tiles + 4096, 4096)
+    for lo, hi in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        hasher.update(np.asarray(data[lo : min(hi, embedding.n_tiles)]))
+    return hasher.finish((embedding.n_tiles, embedding.n_features), embedding.dtype)
