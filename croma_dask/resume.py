@@ -78,7 +78,7 @@ def take_scratch(
 
     def leave(exc_type: Any, *_: Any) -> None:
         if exc_type is None and options.keep_scratch and not beside:
-            _finish(scratch)
+            (Path(scratch.path) / "finished").touch()
             log.warning("the lists stay in %s: the same call uses them again", scratch.path)
         elif exc_type is None or beside:
             scratch.remove()
@@ -126,13 +126,6 @@ def _read_cut(scratch: Scratch) -> Cut | None:
 
 def _has_lists(scratch: Scratch) -> bool:
     return any(Path(scratch.path).glob("range-*/lists-*.npz"))
-
-
-def _finish(scratch: Scratch) -> None:
-    """Leave of a run only what its result is read from."""
-    for lists in Path(scratch.path).glob("range-*/lists-*.npz"):
-        lists.unlink(missing_ok=True)
-    (Path(scratch.path) / "finished").touch()
 
 
 def _root(options: Options) -> Path:
