@@ -44,6 +44,8 @@ class CromaDatasetAccessor:
         memory: int | str | None = None,
         threads: int | None = None,
         scratch: str | None = None,
+        resume: bool | None = None,
+        keep_scratch: bool | None = None,
         quiet: bool | None = None,
         client: Any = None,
     ) -> xr.DataTree:
@@ -55,7 +57,8 @@ class CromaDatasetAccessor:
             k_candidates=k_candidates, m=m, alpha=alpha, tau=tau, warn_tau=warn_tau,
             on_undefined=on_undefined, skip_incomplete=skip_incomplete, label=label, group=group,
             sample_id=sample_id, subset=subset, keep_neighbors=keep_neighbors, memory=memory,
-            threads=threads, scratch=scratch, quiet=quiet, client=client,
+            threads=threads, scratch=scratch, resume=resume, keep_scratch=keep_scratch,
+            quiet=quiet, client=client,
         )  # fmt: skip
 
     def plan(

@@ -41,6 +41,8 @@ def score(
     memory: int | str | None = None,
     threads: int | None = None,
     scratch: str | None = None,
+    resume: bool | None = None,
+    keep_scratch: bool | None = None,
     quiet: bool | None = None,
     client: Any = None,
 ) -> xr.DataTree:
@@ -80,9 +82,11 @@ def score(
         another confounder column, or for smaller k, then compute no distance. See
         :func:`croma_dask.open_neighbors`; the attribute `neighbors_reused` of a result says what
         was taken over.
-    memory, threads, scratch, quiet
+    memory, threads, scratch, resume, keep_scratch, quiet
         Override :func:`croma_dask.set_options` for this call: memory that the run may take above
-        the bare process, threads, folder for the lists of a streamed run, no progress.
+        the bare process; threads; folder for the lists of a streamed run, whether to go on from
+        what the same run has left there (otherwise that is deleted first), and whether to leave
+        them for the same call when this one ends well; no progress.
     client
         `distributed.Client` to run on; by default the active one, or else threads.
 
@@ -115,7 +119,8 @@ def score(
     results = evaluate(
         cohort_of(cohort), manifest, ColumnNames(confounder, label, group, sample_id, subset),
         design, request, skip_incomplete=skip_incomplete, client=client,
-        keep_neighbors=keep_neighbors, memory=memory, threads=threads, scratch=scratch, quiet=quiet,
+        keep_neighbors=keep_neighbors, memory=memory, threads=threads, scratch=scratch, resume=resume,
+        keep_scratch=keep_scratch, quiet=quiet,
     )  # fmt: skip
     tree = xr.DataTree.from_dict(dict(results))
     first = next(iter(results.values()))
