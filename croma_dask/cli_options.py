@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import click
 
-__all__ = ["key_values", "split_list", "storage_option"]
+__all__ = [
+    "cluster_options",
+    "connected",
+    "key_values",
+    "scratch_options",
+    "split_list",
+    "storage_option",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def split_list(
@@ -35,3 +46,72 @@ storage_option = click.option(
     callback=key_values,
     help="Option of the file system of a URL, for example endpoint_url=http://localhost:9000.",
 )
+
+_CLUSTER = [
+    click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        help="Start this many worker processes on this machine instead of threads.",
+    ),
+    click.option(
+        "--threads-per-worker",
+        type=click.IntRange(min=1),
+        help="Tasks that each of these works on at once. Default: 1.",
+    ),
+    click.option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Use the cluster of this Dask scheduler: its address, or its scheduler file.",
+    ),
+    click.option(
+        "--dashboard", is_flag=True, help="Say at which address the cluster's dashboard is."
+    ),
+]
+
+_SCRATCH = [
+    click.option(
+        "--scratch",
+        metavar="FOLDER",
+        help="Folder for what a long run keeps on the way. Default: beside --out.",
+    ),
+    click.option(
+        "--resume/--no-resume",
+        default=True,
+        show_default=True,
+        help="Go on from what the same run has left there, or delete that and start afresh.",
+    ),
+    click.option(
+        "--keep-scratch", is_flag=True, help="Leave it there when the run has ended well."
+    ),
+]
+
+
+def _added(options: Sequence[Callable[[F], F]], function: F) -> F:
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def cluster_options(function: F) -> F:
+    """Add the options that say where a command's tasks run; read them with `connected`."""
+    return _added(_CLUSTER, function)
+
+
+def scratch_options(function: F) -> F:
+    """Add the options that say what becomes of what a run keeps on the way."""
+    return _added(_SCRATCH, function)
+
+
+@contextlib.contextmanager
+def connected(options: dict[str, Any]) -> Iterator[Any]:
+    """Take the options of the cluster out of a command's, and yield its client, if any."""
+    from croma_dask.cluster import connect
+
+    dashboard = options.pop("dashboard")
+    given = {name: options.pop(name) for name in ("workers", "scheduler", "threads_per_worker")}
+    if dashboard and not (given["workers"] or given["scheduler"]):
+        raise click.UsageError("--dashboard is a cluster's: give --workers or --scheduler")
+    with connect(**given, memory=options.get("memory")) as client:
+        if dashboard:
+            click.echo(f"dashboard: {client.dashboard_link}", err=True)
+        yield client

@@ -6,13 +6,18 @@ import contextlib
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
-from croma_dask.cli_options import split_list, storage_option
-from croma_dask.errors import SchemaError
+from croma_dask.cli_options import (
+    cluster_options,
+    connected,
+    scratch_options,
+    split_list,
+    storage_option,
+)
 
 __all__ = ["plan", "score"]
 
@@ -78,12 +83,7 @@ _OPTIONS = [
     click.option(
         "--threads", type=click.IntRange(min=1), help="Threads of this process. Default: all cores."
     ),
-    click.option(
-        "--workers",
-        type=click.IntRange(min=1),
-        help="Start this many worker processes of one thread instead.",
-    ),
-    click.option("--scheduler", metavar="ADDRESS", help="Use the cluster of this Dask scheduler."),
+    cluster_options,
     storage_option,
 ]
 
@@ -95,54 +95,11 @@ def cohort_options(function: F) -> F:
     return function
 
 
-@contextlib.contextmanager
-def _client(workers: int | None, scheduler: str | None, memory: str | None) -> Iterator[Any]:
-    """Client of the cluster that was asked for, or None."""
-    if workers and scheduler:
-        raise click.UsageError("--workers starts a cluster and --scheduler names one: give either")
-    if scheduler:
-        from distributed import Client
-
-        try:
-            client = Client(scheduler, timeout=20)
-        except (OSError, ValueError) as err:
-            raise SchemaError(f"no Dask scheduler answers at {scheduler!r}: {err}") from err
-        with client:
-            try:
-                client.wait_for_workers(1, timeout=60)
-            except TimeoutError as err:
-                raise SchemaError(
-                    f"the scheduler at {scheduler!r} has had no worker for 60 s"
-                ) from err
-            yield client
-    elif workers:
-        from distributed import Client, LocalCluster
-
-        from croma_dask.memory import parse_bytes
-
-        # Half as much again as the search may take: Dask pauses a worker at 80 % of its limit.
-        limit: Any = int(1.5 * parse_bytes(memory)) if memory else "auto"
-        with (
-            LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                processes=True,
-                memory_limit=limit,
-                dashboard_address=":0",
-            ) as cluster,
-            Client(cluster) as client,
-        ):
-            yield client
-    else:
-        yield None
-
-
 @click.command()
 @click.argument("store")
 @cohort_options
 def plan(
-    store: str, workers: int | None, scheduler: str | None, storage_options: dict[str, str],
-    m: tuple[int, ...], **options: Any,
+    store: str, storage_options: dict[str, str], m: tuple[int, ...], **options: Any,
 ) -> None:  # fmt: skip
     """Tell what scoring a store will cost: tasks, bytes read, memory, time. Runs nothing.
 
@@ -152,7 +109,7 @@ def plan(
     from croma_dask.cohort.store import StoredCohort
     from croma_dask.plan import plan as make
 
-    with _client(workers, scheduler, options["memory"]) as client:
+    with connected(options) as client:
         cohort = StoredCohort(store, storage_options)
         click.echo(str(make(cohort, m=_radii(m), client=client, **options)))
 
@@ -176,11 +133,11 @@ def plan(
     metavar="PATH",
     help="Keep the neighbours in this folder, and take them from there for another confounder.",
 )
-@click.option("--scratch", metavar="FOLDER", help="Folder for what a long run keeps on the way.")
+@scratch_options
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no table.")
 def score(
-    store: str, workers: int | None, scheduler: str | None, storage_options: dict[str, str],
-    m: tuple[int, ...], out: str | None, overwrite: bool, quiet: bool, **options: Any,
+    store: str, storage_options: dict[str, str], m: tuple[int, ...], out: str | None,
+    overwrite: bool, quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Score a store: RI, MaRI and CRoMa, in one search of its neighbours.
 
@@ -193,6 +150,7 @@ def score(
     """
     from croma_dask.cohort.store import StoredCohort
     from croma_dask.results import check_target, save, summary
+    from croma_dask.resume import scratch_beside
     from croma_dask.score import score as run
 
     if out is not None:
@@ -205,15 +163,19 @@ def score(
         log = logging.getLogger("croma_dask")
         click.get_current_context().call_on_close(functools.partial(log.setLevel, log.level))
         log.setLevel(logging.ERROR)
-    with _client(workers, scheduler, options["memory"]) as client:
-        cohort = StoredCohort(store, storage_options)
-        result = run(cohort, m=_radii(m), client=client, quiet=quiet, **options)
-    if not quiet:
-        click.echo(summary(result))
-    if out is not None:
-        save(result, out, overwrite=overwrite)
+    with contextlib.ExitStack() as keep:
+        if out is not None and options["scratch"] is None:
+            beside = scratch_beside(out, keep_scratch=options["keep_scratch"])
+            options["scratch"] = keep.enter_context(beside)
+        with connected(options) as client:
+            cohort = StoredCohort(store, storage_options)
+            result = run(cohort, m=_radii(m), client=client, quiet=quiet, **options)
         if not quiet:
-            click.echo(f"\nwritten: {out}")
+            click.echo(summary(result))
+        if out is not None:
+            save(result, out, overwrite=overwrite)
+            if not quiet:
+                click.echo(f"\nwritten: {out}")
 
 
 def _radii(m: tuple[int, ...]) -> Any:

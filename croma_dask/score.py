@@ -119,8 +119,8 @@ def score(
     results = evaluate(
         cohort_of(cohort), manifest, ColumnNames(confounder, label, group, sample_id, subset),
         design, request, skip_incomplete=skip_incomplete, client=client,
-        keep_neighbors=keep_neighbors, memory=memory, threads=threads, scratch=scratch, resume=resume,
-        keep_scratch=keep_scratch, quiet=quiet,
+        keep_neighbors=keep_neighbors, memory=memory, threads=threads, scratch=scratch,
+        resume=resume, keep_scratch=keep_scratch, quiet=quiet,
     )  # fmt: skip
     tree = xr.DataTree.from_dict(dict(results))
     first = next(iter(results.values()))
