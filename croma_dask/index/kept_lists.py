@@ -54,7 +54,8 @@ class Kept:
         self.n_rows = int(attrs["n_rows"])
         self.n_global, self.n_typed = int(attrs["k"]), int(attrs["m"])
         self.typed_key = str(attrs["typed_fingerprint"])
-        self._mark: tuple[int, int] | None = None
+        # Of the folder in which each part was last seen to be the one that was opened.
+        self._marks: dict[Part, tuple[int, int]] = {}
         self._rows: dict[str, _Rows] = {}
 
     @cached_property
@@ -98,11 +99,11 @@ class Kept:
         """Whether the place still has this part; None while a folder is being put there."""
         try:
             mark = _mark(self.path)
-            if mark != self._mark:
+            if mark != self._marks.get(part):
                 attrs = json.loads((self.path / "zarr.json").read_bytes())["attributes"]
                 if attrs.get(f"{part}_id") != self.attrs[f"{part}_id"]:
                     return False
-                self._mark = mark
+                self._marks[part] = mark
         except (FileNotFoundError, ValueError):
             return None
         return True

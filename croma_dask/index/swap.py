@@ -32,9 +32,9 @@ def beside(place: Path) -> Iterator[Path]:
     while True:
         partial = place.with_name(f".{place.name}.partial-{uuid.uuid4().hex[:12]}")
         partial.mkdir()
-        with _locked(partial):
-            if not partial.exists():
-                continue  # taken for a leftover before it was locked
+        with _locked(partial) as mine:
+            if mine is False or not partial.exists():
+                continue  # taken for a leftover by somebody else before it was locked
             try:
                 yield partial
             finally:
@@ -43,20 +43,22 @@ def beside(place: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    """Hold the lock of a folder; says whether it could be had."""
+def _locked(folder: Path) -> Iterator[bool | None]:
+    """Hold the lock of a folder; says whether it could be had, None where there are no locks."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
         yield False
         return
     try:
+        mine: bool | None = True
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            mine = False
         except OSError:
-            yield False
-        else:
-            yield True
+            mine = None
+        yield mine
     finally:
         os.close(handle)
 
