@@ -133,6 +133,8 @@ def _started(workers: int, memory: int | str | None, threads: int) -> Iterator[A
             memory_limit=limit,
             dashboard_address="127.0.0.1:0",
             env=dict.fromkeys(_ONE_THREAD, "1"),
+            # What goes wrong is raised; workers that are told to stop complain of one another.
+            silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster) as client,
     ):
