@@ -34,8 +34,9 @@ class Search(Protocol):
 
 
 def reuse_or_search(
-    inputs: Inputs, request: Request, path: str | os.PathLike[str], search: Search
-) -> Found:
+    inputs: Inputs, request: Request, path: str | os.PathLike[str], search: Search,
+    *, index: tuple[str, str] = ("exact", ""),
+) -> Found:  # fmt: skip
     """Take the neighbours that are kept at a place, search the rest, and keep that.
 
     Parameters
@@ -46,6 +47,8 @@ def reuse_or_search(
         Local folder of kept neighbours; need not be there.
     search
         Runs a search.
+    index
+        Kind of the index that it uses, and the index's parameters as text.
 
     Raises
     ------
@@ -64,7 +67,7 @@ def reuse_or_search(
     kept = find_kept(place)
     left = spec
     if kept is not None:
-        inputs, kept = _of_this_cohort(inputs, spec, kept)
+        inputs, kept = _of_this_cohort(inputs, spec, kept, index)
     if kept is not None:
         left = _left(inputs, request, spec, kept)
     if kept is not None and left == ListSpec(0, 0):
@@ -74,7 +77,7 @@ def reuse_or_search(
     else:
         check_place(place, inputs.n_units, left)
         found = search(inputs, left, kept.profile if kept is not None else None)
-        key = _key(inputs, found.fingerprint)
+        key = _key(inputs, found.fingerprint, index)
         put = keep_neighbors(
             place, key, inputs.scopes, found.neighbors, left, found.profile, _about(inputs),
             typed_key=_typed_key(inputs), old=kept if kept and kept.key == key else None,
@@ -84,17 +87,19 @@ def reuse_or_search(
     return found if kept is None or left == spec else _joined(inputs, spec, left, kept, found)
 
 
-def _of_this_cohort(inputs: Inputs, spec: ListSpec, kept: Kept) -> tuple[Inputs, Kept | None]:
+def _of_this_cohort(
+    inputs: Inputs, spec: ListSpec, kept: Kept, index: tuple[str, str]
+) -> tuple[Inputs, Kept | None]:
     """Compare what neighbours depend on; None where something differs, and the log says what.
 
     An array is fingerprinted only where everything else is the same and something is to be had.
     """
     known = inputs.embedding.fingerprint
-    other = _key(inputs, known or kept.key.embedding).differences(kept.key)
+    other = _key(inputs, known or kept.key.embedding, index).differences(kept.key)
     if not other and not known and len(_lacking(inputs, spec, kept)) < len(_wanted(spec)):
         digest = _fingerprint_of(inputs.embedding)
         inputs = replace(inputs, embedding=replace(inputs.embedding, fingerprint=digest))
-        other = _key(inputs, digest).differences(kept.key)
+        other = _key(inputs, digest, index).differences(kept.key)
     if not other:
         return inputs, kept
     log.warning(
@@ -114,7 +119,7 @@ def _left(inputs: Inputs, request: Request, spec: ListSpec, kept: Kept) -> ListS
             "neighbours of %s reused: no distances computed for %s", kept.path, ", ".join(metrics)
         )
     for reason in lacking.values():
-        log.warning("%s: searching those, and keeping them in %s", reason, kept.path)
+        log.warning("%s: searching them, and keeping them in %s", reason, kept.path)
     return ListSpec(
         spec.n_global if "global" in lacking else 0, spec.n_typed if "typed" in lacking else 0
     )
@@ -128,19 +133,19 @@ def _wanted(spec: ListSpec) -> list[str]:
 def _lacking(inputs: Inputs, spec: ListSpec, kept: Kept) -> dict[str, str]:
     """Parts that are wanted and not kept, each with the reason."""
     found = {}
-    if spec.n_global > kept.n_global:
-        found["global"] = (
-            f"k = {kept.n_global} of the kept neighbours is less than {spec.n_global}"
-            if kept.n_global
-            else "RI and MaRI need neighbours that are not kept"
-        )
+    if spec.n_global and not kept.n_global:
+        found["global"] = "no neighbours of all types are kept"
+    elif spec.n_global > kept.n_global:
+        found["global"] = f"the kept neighbours reach k = {kept.n_global}, not {spec.n_global}"
     if spec.n_typed and not kept.n_typed:
-        found["typed"] = "CRoMa needs SO and OS neighbours that are not kept"
+        found["typed"] = "no SO and OS neighbours are kept"
     elif spec.n_typed and kept.typed_key != _typed_key(inputs):
         of = f"{kept.attrs['label_column']!r} and {kept.attrs['confounder_column']!r}"
         found["typed"] = f"the kept SO and OS neighbours are of other labels or confounders ({of})"
     elif spec.n_typed > kept.n_typed:
-        found["typed"] = f"m = {kept.n_typed} of the kept neighbours is less than {spec.n_typed}"
+        found["typed"] = (
+            f"the kept SO and OS neighbours reach m = {kept.n_typed}, not {spec.n_typed}"
+        )
     return found
 
 
@@ -163,14 +168,14 @@ def _joined(inputs: Inputs, spec: ListSpec, left: ListSpec, kept: Kept, found: F
     return replace(found, neighbors=joined, reused=",".join(reused))
 
 
-def _key(inputs: Inputs, embedding: str) -> Key:
+def _key(inputs: Inputs, embedding: str, index: tuple[str, str]) -> Key:
     tiles = inputs.embedding.tile_of_row
     parts: list[str | bytes] = [b"" if tiles is None else tiles.astype("<i8").tobytes()]
     for scope in inputs.scopes:
         rows = b"" if scope.rows is None else scope.rows.astype("<i8").tobytes()
         parts += [scope.name, rows, scope.group.astype("<i4").tobytes()]
     release = f"croma-dask {__version__}"
-    return Key(embedding, fingerprint.text_digest(*parts), inputs.design, release)
+    return Key(embedding, fingerprint.text_digest(*parts), inputs.design, release, *index)
 
 
 def _typed_key(inputs: Inputs) -> str:

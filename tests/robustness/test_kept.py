@@ -386,9 +386,9 @@ def test_key__that_differs_is_never_reused(
 @pytest.mark.parametrize(
     ("asked", "told", "searched", "reused"),
     [
-        ({"k_candidates": (3, 9)}, "k = 8 of the kept neighbours is less than 9", (9, 0), "typed"),
-        ({"m": 5}, "m = 4 of the kept neighbours is less than 5", (0, 5), "global"),
-        ({"m": 5, "k_candidates": [9]}, "m = 4 of the kept neighbours is less", (9, 5), ""),
+        ({"k_candidates": (3, 9)}, "the kept neighbours reach k = 8, not 9", (9, 0), "typed"),
+        ({"m": 5}, "SO and OS neighbours reach m = 4, not 5", (0, 5), "global"),
+        ({"m": 5, "k_candidates": [9]}, "SO and OS neighbours reach m = 4, not 5", (9, 5), ""),
     ],
 )
 def test_larger_k_or_m__is_searched_and_kept(
