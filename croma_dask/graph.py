@@ -10,6 +10,7 @@ import numpy as np
 
 from croma_dask import __version__, fingerprint
 from croma_dask.index.neighbors import Neighbors, ScratchLists
+from croma_dask.index.probed import probe_range
 from croma_dask.index.source import Codes, RowSource
 from croma_dask.index.spec import ListSpec
 from croma_dask.index.streamed import (
@@ -113,6 +114,13 @@ def pair_graph(job: Job) -> tuple[dict[str, Any], list[str], dict[str, int]]:
     shared = f"croma-job-{token}"
     graph: dict[str, Any] = {shared: job}
     latest: dict[int, str] = {}
+    first: list[str] = []
+    if job.radius is not None:
+        # What a pair of ranges has to do with each other is known when all have probed.
+        probing = [f"croma-probe-{token}-{number}" for number in range(job.n_ranges)]
+        graph |= {key: (probe_range, shared, n) for n, key in enumerate(probing)}
+        first = [f"croma-probed-{token}"]
+        graph[first[0]] = (count_tasks, *probing)
     work: dict[str, int] = {}
     sizes = [
         job.edges[job.members(b).stop] - job.edges[job.members(b).start]
@@ -121,7 +129,7 @@ def pair_graph(job: Job) -> tuple[dict[str, Any], list[str], dict[str, int]]:
     for players in rounds(job.n_blocks):
         for i, j in players:
             key = f"croma-pairs-{token}-{i}-{j}"
-            after = sorted({latest[b] for b in (i, j) if b in latest})
+            after = sorted({latest[b] for b in (i, j) if b in latest}) or first
             graph[key] = (meet_blocks, shared, i, j, *after)
             latest[i] = latest[j] = key
             work[key] = sizes[i] * sizes[j] // (2 if i == j else 1)

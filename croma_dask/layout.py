@@ -80,9 +80,7 @@ class Layout:
     most_rows: int = 0
 
 
-def range_cost(
-    embedding: Embedding, spec: ListSpec, *, probed: bool = False
-) -> memory.RangeCost:
+def range_cost(embedding: Embedding, spec: ListSpec, *, probed: bool = False) -> memory.RangeCost:
     """Bytes of a row of the search."""
     step = embedding.data.chunk_rows if embedding.stored else 4096
     return memory.RangeCost(

@@ -33,6 +33,12 @@ SMALLEST_RANGE = 256
 _ROW_CODES = 64
 """Codes, positions, norms and half-norms of a row."""
 
+_ROW_PROBES = 1024
+"""Probes of a row, by row and by cluster: 8 bytes for each of some hundred (index/probing.py)."""
+
+_GATHERED = 3072
+"""Rows that are gathered for one tile of probed pairs (index/probing.py)."""
+
 LIBRARIES = 320 << 20
 """What the process holds once pandas, xarray, zarr, dask, numba and LLVM are loaded and the kernels
 compiled: 312 MB above a bare Python (measured, benchmarks/README.md)."""
@@ -98,17 +104,21 @@ class RangeCost:
         Screened entries of a row over the three lists.
     chunk
         Bytes of one chunk as it is read.
+    probed
+        Whether rows look through an index.
     """
 
     n_features: int
     itemsize: int
     screened: int
     chunk: int
+    probed: bool = False
 
     @property
     def row(self) -> int:
-        """Bytes of a row: exact values, screening values, codes."""
-        return self.n_features * (self.itemsize + 4) + _ROW_CODES
+        """Bytes of a row: exact values, screening values, codes, probes."""
+        probes = _ROW_PROBES if self.probed else 0
+        return self.n_features * (self.itemsize + 4) + _ROW_CODES + probes
 
     @property
     def lists(self) -> int:
@@ -135,10 +145,15 @@ def task_bytes(cost: RangeCost, rows: int) -> dict[str, int]:
     return {
         "rows": 2 * rows * cost.row,
         "lists": 2 * rows * cost.lists + rows * cost.closing,
-        "tile": TILE,
+        "tile": TILE + _gathered(cost),
         "chunk": cost.chunk,
         "transient": _TRANSIENT,
     }
+
+
+def _gathered(cost: RangeCost) -> int:
+    """Bytes of the rows that are copied together for a tile of probed pairs."""
+    return _GATHERED * cost.n_features * 4 if cost.probed else 0
 
 
 def largest_range(cost: RangeCost, allowed: int, n_tasks: int, fixed: int) -> int:
@@ -162,7 +177,7 @@ def largest_range(cost: RangeCost, allowed: int, n_tasks: int, fixed: int) -> in
     """
     budget = (allowed - fixed - LIBRARIES) // max(n_tasks, 1)
     per_row = 2 * (cost.row + cost.lists) + cost.closing
-    rows = (budget - TILE - cost.chunk - _TRANSIENT) // per_row
+    rows = (budget - TILE - _gathered(cost) - cost.chunk - _TRANSIENT) // per_row
     if rows >= SMALLEST_RANGE:
         return int(rows)
     least = (task_total(cost, SMALLEST_RANGE)) * max(n_tasks, 1) + fixed + LIBRARIES

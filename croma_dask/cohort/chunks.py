@@ -1,4 +1,4 @@
-"""Rows of a stored embedding, read by chunks straight from local files where that is possible."""
+"""Rows of a stored array, read by chunks straight from local files where that is possible."""
 
 from __future__ import annotations
 
@@ -32,12 +32,17 @@ class ChunkReader:
     zarr's event loop gives 1.5 (measured). Everything else goes through zarr.
     """
 
-    def __init__(self, array: zarr.Array[Any], location: Location) -> None:
+    def __init__(
+        self, array: zarr.Array[Any], location: Location, name: str = layout.EMBEDDING
+    ) -> None:
         self.shape = (int(array.shape[0]), int(array.shape[1]))
         self.dtype: np.dtype[Any] = np.dtype(array.dtype).newbyteorder("=")
         self.chunk_rows = int(array.chunks[0])
         self._array = array
         self._url = location.url
+        self._name = name
+        what = "ingest the cohort" if name == layout.EMBEDDING else "build the index"
+        self._mend = f"{what} again"
         self._direct = location.is_local and _is_plain(array)
 
     def read(self, lo: int, hi: int) -> NDArray[Any]:
@@ -67,12 +72,12 @@ class ChunkReader:
         """Read rows of one chunk straight into `out`."""
         row_bytes = self.shape[1] * self.dtype.itemsize
         try:
-            with open(f"{self._url}/{layout.EMBEDDING}/c/{index}/0", "rb", buffering=0) as file:
+            with open(f"{self._url}/{self._name}/c/{index}/0", "rb", buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
                 if size != self.chunk_rows * row_bytes:
                     raise StoreError(
-                        f"{self._url} is damaged: chunk {index} of the embedding has {size} bytes, "
-                        f"expected {self.chunk_rows * row_bytes}; ingest the cohort again"
+                        f"{self._url} is damaged: chunk {index} of {self._name!r} has {size} "
+                        f"bytes, expected {self.chunk_rows * row_bytes}; {self._mend}"
                     )
                 file.seek(skip * row_bytes)
                 view = memoryview(out.reshape(-1).view(np.uint8).data)
@@ -88,8 +93,8 @@ class ChunkReader:
         # ingest lets no NaN in and the fill value is NaN: NaN means that nothing was written here
         rows = name_rows([index * self.chunk_rows])
         raise StoreError(
-            f"{self._url} is damaged: chunk {index} of the embedding (from {rows}) is missing; "
-            "ingest the cohort again"
+            f"{self._url} is damaged: chunk {index} of {self._name!r} (from {rows}) is missing; "
+            f"{self._mend}"
         ) from None
 
 

@@ -63,14 +63,18 @@ class Failing:
             yield Failing(self.rows[lo:hi], np.ascontiguousarray(self.reach[:, lo:hi]))
 
 
-def deliver(lists: Lists, distance: F64, spec: ListSpec) -> Delivered:
-    """Sort settled lists by (exact distance, row), rows still in the order of the range."""
+def deliver(lists: Lists, distance: F64, spec: ListSpec, names: I32 | None = None) -> Delivered:
+    """Sort settled lists by (exact distance, row), rows still in the order of the range.
+
+    `names` are the rows that the positions in the lists stand for, where they are not the same.
+    """
     used = entries_used(lists.fill, spec)
     index, out = [], []
     for q in range(3):
         s, b, length = int(spec.start[q]), int(spec.base[q]), int(spec.length[q])
         mine = used[:, b : b + length]
-        row = np.where(mine, (lists.keys[:, s : s + length] & 0xFFFFFFFF).astype(np.int32), -1)
+        found = np.where(mine, lists.keys[:, s : s + length] & 0xFFFFFFFF, 0).astype(np.int32)
+        row = np.where(mine, found if names is None else names[found], -1).astype(np.int32)
         exact = np.where(mine, distance[:, b : b + length], np.inf)
         i, d = nearest_first(row, exact, int(spec.deliver[q]))
         index.append(i)

@@ -13,7 +13,15 @@ from croma_dask.index.scratch import Scratch
 from croma_dask.index.spec import ListSpec
 from croma_dask.kernels.typing import F64, I32
 
-__all__ = ["Block", "Neighbors", "ResidentLists", "ScratchLists", "TypedBlock", "grid_rows"]
+__all__ = [
+    "Block",
+    "IndexedLists",
+    "Neighbors",
+    "ResidentLists",
+    "ScratchLists",
+    "TypedBlock",
+    "grid_rows",
+]
 
 _GRID = 4096
 _ENTRIES = 1 << 18
@@ -114,6 +122,43 @@ class ScratchLists:
 
 
 @dataclass(frozen=True)
+class IndexedLists:
+    """Lists in scratch whose ranges are runs of an index, not of the scope.
+
+    Attributes
+    ----------
+    scratch, spec
+        Where the lists are, and their lengths.
+    rows
+        For each range its rows of the scope, ascending: the order of its lists.
+    """
+
+    scratch: Scratch
+    spec: ListSpec
+    rows: tuple[I32, ...]
+
+    def _parts(self, lo: int, hi: int) -> Iterator[tuple[int, int, int, I32]]:
+        for number, rows in enumerate(self.rows):
+            a, b = np.searchsorted(rows, [lo, hi])
+            if b > a:
+                yield number, int(a), int(b), rows[a:b] - lo
+
+    def read(self, lo: int, hi: int) -> tuple[I32, F64]:
+        k = self.spec.n_global
+        index, distance = np.empty((hi - lo, k), np.int32), np.empty((hi - lo, k))
+        for number, a, b, where in self._parts(lo, hi):
+            index[where], distance[where] = self.scratch.read_final(number, a, b, k)
+        return index, distance
+
+    def read_typed(self, lo: int, hi: int) -> F64:
+        width = 2 * self.spec.n_typed
+        typed = np.empty((hi - lo, width))
+        for number, a, b, where in self._parts(lo, hi):
+            typed[where] = self.scratch.read_typed(number, a, b, width)
+        return typed
+
+
+@dataclass(frozen=True)
 class Neighbors:
     """Neighbours of all rows of a scope.
 
@@ -128,7 +173,8 @@ class Neighbors:
     n_second_look
         Rows whose lists were searched again because rounding could have decided them.
     engine
-        ``small``, ``direct`` or ``streamed``: how they were found. The lists are the same.
+        ``small``, ``direct`` or ``streamed``: how they were found, the lists are the same; or the
+        kind of the approximate index.
     """
 
     n_rows: int

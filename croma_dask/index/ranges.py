@@ -69,7 +69,9 @@ def read_native(source: RowSource, lo: int, hi: int, order: Any = None) -> Float
     return out
 
 
-def load_range(source: RowSource, codes: Codes, lo: int, hi: int, mean: F64) -> Range:
+def load_range(
+    source: RowSource, codes: Codes, lo: int, hi: int, mean: F64, cluster: I32 | None = None
+) -> Range:
     """Read rows lo..hi of a scope.
 
     Parameters
@@ -82,11 +84,15 @@ def load_range(source: RowSource, codes: Codes, lo: int, hi: int, mean: F64) -> 
         Range of positions in the scope.
     mean
         (D,) mean of the scope's unit vectors.
+    cluster
+        (hi - lo,) cluster of each row, ascending: rows are then ordered by (cluster, label,
+        confounder, row).
     """
     from croma_dask.kernels.dots import squared_norms
 
     n = hi - lo
-    order = np.lexsort((np.arange(n), codes.confounder, codes.label))
+    keys = (np.arange(n), codes.confounder, codes.label)
+    order = np.lexsort(keys if cluster is None else (*keys, cluster))
     place = np.empty(n, np.int32)
     place[order] = np.arange(n, dtype=np.int32)
     x = read_native(source, lo, hi, place)

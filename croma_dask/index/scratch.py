@@ -106,7 +106,8 @@ class Scratch:
             elif path.name != _LOCK:
                 path.unlink()
 
-    def _write(self, name: str, arrays: Mapping[str, Any]) -> None:
+    def write(self, name: str, arrays: Mapping[str, Any]) -> None:
+        """Write arrays to a file of the run, whole or not at all."""
         target = Path(self.path) / name
         target.parent.mkdir(exist_ok=True)
         # A name of its own: two workers may race for one file.
@@ -115,7 +116,8 @@ class Scratch:
             np.savez(f, **arrays)
         os.replace(temporary, target)
 
-    def _read(self, name: str, keys: tuple[str, ...] | None = None) -> dict[str, Any]:
+    def read(self, name: str, keys: tuple[str, ...] | None = None) -> dict[str, Any]:
+        """Read arrays from a file of the run."""
         # Opened here: of a damaged file numpy would leave it open.
         with open(Path(self.path) / name, "rb") as f, np.load(f, allow_pickle=False) as file:
             return {key: file[key] for key in keys or file.files}
@@ -127,11 +129,11 @@ class Scratch:
         }  # fmt: skip
         if tiles is not None:
             arrays["tile"] = tiles
-        self._write(f"range-{number:05d}/codes.npz", arrays)
+        self.write(f"range-{number:05d}/codes.npz", arrays)
 
     def read_codes(self, number: int) -> tuple[Codes, I64 | None]:
         """Codes of a range's rows, and their tiles where they are mapped."""
-        arrays = self._read(f"range-{number:05d}/codes.npz")
+        arrays = self.read(f"range-{number:05d}/codes.npz")
         return (
             Codes(arrays["label"], arrays["confounder"], arrays["group"]),
             arrays.get("tile"),
@@ -144,7 +146,7 @@ class Scratch:
     def write_lists(self, number: int, packed: Mapping[str, Any]) -> None:
         """Write a new generation of a range's lists; the one before the last goes."""
         generation = int(packed["met"].sum())
-        self._write(f"range-{number:05d}/lists-{generation:05d}.npz", packed)
+        self.write(f"range-{number:05d}/lists-{generation:05d}.npz", packed)
         for old in self._generations(number)[:-2]:
             (Path(self.path) / f"range-{number:05d}" / f"lists-{old:05d}.npz").unlink(
                 missing_ok=True
@@ -168,7 +170,7 @@ class Scratch:
         for generation in reversed(self._generations(number)):
             name = f"range-{number:05d}/lists-{generation:05d}.npz"
             try:
-                return self._read(name, keys)
+                return self.read(name, keys)
             except FileNotFoundError:
                 continue
             except (OSError, ValueError, EOFError, zipfile.BadZipFile) as err:
@@ -194,13 +196,13 @@ class Scratch:
             temporary = folder / f".{name}.{uuid.uuid4().hex}"
             np.ascontiguousarray(array).tofile(temporary)
             os.replace(temporary, folder / f"{name}.bin")
-        self._write(f"range-{number:05d}/final.npz", {"n_failing": np.array(n_failing)})
+        self.write(f"range-{number:05d}/final.npz", {"n_failing": np.array(n_failing)})
 
     def n_failing(self, number: int) -> int | None:
         """How many rows of a finished range needed a second look; None where it is not finished."""
         if not (Path(self.path) / f"range-{number:05d}" / "final.npz").exists():
             return None
-        return int(self._read(f"range-{number:05d}/final.npz")["n_failing"])
+        return int(self.read(f"range-{number:05d}/final.npz")["n_failing"])
 
     def read_final(self, number: int, lo: int, hi: int, k: int) -> tuple[I32, F64]:
         """Read the lists of any type of rows lo..hi of a range (counted within it)."""

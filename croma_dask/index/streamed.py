@@ -21,13 +21,15 @@ from croma_dask.index.finish import (
     second_look,
 )
 from croma_dask.index.lists import Lists
+from croma_dask.index.probing import ProbedRange, Probes, Radius, sweep_probed
 from croma_dask.index.ranges import Range, load_range
 from croma_dask.index.scratch import Scratch
 from croma_dask.index.source import RowSource, TakenRows
 from croma_dask.index.spec import ListSpec
+from croma_dask.index.stored import Partition, StoredIndex
 from croma_dask.index.sweep import exact_distances, sweep, tile_buffer
 from croma_dask.index.threads import one_blas_thread
-from croma_dask.kernels.typing import F64
+from croma_dask.kernels.typing import F64, I32
 
 __all__ = ["Job", "allow_tasks", "count_tasks", "finish_range", "meet_blocks", "stop_tasks"]
 
@@ -50,6 +52,8 @@ class Job:
         Lists to deliver.
     mean
         (D,) mean of the unit vectors.
+    radius
+        How far rows look in the index that is their source; None for everywhere.
     """
 
     source: RowSource
@@ -58,6 +62,7 @@ class Job:
     per_block: int
     spec: ListSpec
     mean: F64
+    radius: Radius | None = None
 
     @property
     def n_ranges(self) -> int:
@@ -77,10 +82,49 @@ class Job:
         """Read a range."""
         lo, hi = self.edges[number], self.edges[number + 1]
         codes, tiles = self.scratch.read_codes(number)
+        if self.radius is not None:
+            return load_range(self.source, codes, lo, hi, self.mean, self.clusters(number)[1])
         if tiles is None:
             return load_range(self.source, codes, lo, hi, self.mean)
         moved = _Shifted(TakenRows(self.source, tiles), lo)
         return load_range(moved, codes, lo, hi, self.mean)
+
+    @property
+    def partition(self) -> Partition:
+        """Partition of the index."""
+        assert isinstance(self.source, StoredIndex)
+        return self.source.partition
+
+    def clusters(self, number: int) -> tuple[int, I32]:
+        """First cluster of a range, and the cluster of each of its rows."""
+        lo, hi = self.edges[number], self.edges[number + 1]
+        edges = self.partition.cluster_edges
+        first, last = np.searchsorted(edges, [lo, hi])
+        which = np.arange(first, last, dtype=np.int32)
+        return int(first), np.repeat(which, np.diff(edges[first : last + 1]))
+
+    def probed(self, number: int, home: Range) -> ProbedRange:
+        """Return a range with what its rows probe."""
+        first, cluster = self.clusters(number)
+        lo, hi = self.edges[number], self.edges[number + 1]
+        edges = self.partition.cluster_edges
+        mine = edges[first : np.searchsorted(edges, hi) + 1] - lo
+        kept = self.scratch.read(f"range-{number:05d}/probes.npz")
+        return ProbedRange(home, Probes.of_arrays(kept), cluster, first, mine)
+
+    def touches(self, number: int) -> Any:
+        """(n_ranges,) which ranges the rows of one look into."""
+        if self.radius is None:
+            return np.ones(self.n_ranges, bool)
+        return self.scratch.read(f"range-{number:05d}/reach.npz")["reach"]
+
+    def partners(self, number: int) -> Any:
+        """(n_ranges,) which ranges one has to meet: that it looks into, or that look into it."""
+        mine = self.touches(number).copy()
+        if self.radius is not None:
+            for other in range(self.n_ranges):
+                mine[other] |= self.touches(other)[number]
+        return mine
 
 
 @dataclass(frozen=True)
@@ -150,22 +194,23 @@ def meet_blocks(job: Job, block_i: int, block_j: int, *_after: Any) -> int:
             partners = [
                 j
                 for j in job.members(block_j)
-                if j >= i and not (met[j] and job.scratch.met(j, job.n_ranges)[i])
+                if j >= i
+                and (i == j or job.touches(i)[j] or job.touches(j)[i])
+                and not (met[j] and job.scratch.met(j, job.n_ranges)[i])
             ]
             if not partners:
                 continue
-            range_i = job.load(i)
             # The lists of i stay in memory while its partners come and go.
-            side_i = _Side.take_up(job, i, range_i)
+            side_i = _Side.take_up(job, i)
             for j in partners:
                 if j == i:
                     _meet(job, side_i, side_i, buffer)
-                    pairs += len(range_i) ** 2 // 2
+                    pairs += len(side_i.home) ** 2 // 2
                     continue
-                side_j = _Side.take_up(job, j, job.load(j))
+                side_j = _Side.take_up(job, j)
                 _meet(job, side_i, side_j, buffer)
                 side_j.put_down(job)
-                pairs += len(range_i) * len(side_j.home)
+                pairs += len(side_i.home) * len(side_j.home)
                 del side_j
             side_i.put_down(job)
     return pairs
@@ -179,15 +224,18 @@ class _Side:
     home: Range
     lists: Lists
     met: Any
-    distance: F64 | None
+    probed: ProbedRange | None
+    distance: F64 | None = None
 
     @classmethod
-    def take_up(cls, job: Job, number: int, home: Range) -> _Side:
+    def take_up(cls, job: Job, number: int) -> _Side:
+        home = job.load(number)
         packed = job.scratch.read_lists(number)
+        probed = job.probed(number, home) if job.radius is not None else None
         if packed is None:
-            return cls(number, home, Lists.empty(len(home), job.spec),
-                       np.zeros(job.n_ranges, bool), None)  # fmt: skip
-        return cls(number, home, Lists.unpack(packed, job.spec), packed["met"], None)
+            nobody = np.zeros(job.n_ranges, bool)
+            return cls(number, home, Lists.empty(len(home), job.spec), nobody, probed)
+        return cls(number, home, Lists.unpack(packed, job.spec), packed["met"], probed)
 
     def measure(self, job: Job, partner: Range) -> None:
         """Measure what has entered the lists from a partner, while its rows are in memory."""
@@ -207,11 +255,17 @@ def _meet(job: Job, side_i: _Side, side_j: _Side, buffer: Any) -> None:
     for side in (side_i,) if same else (side_i, side_j):
         if side.distance is not None:
             side.lists.know(side.distance, job.spec)
-    sweep(
-        side_i.home, side_j.home, side_i.lists, side_j.lists, job.spec, buffer,
-        take_i=take_i, take_j=take_j,
-        check=functools.partial(_check, job),
-    )  # fmt: skip
+    check = functools.partial(_check, job)
+    if side_i.probed is not None and side_j.probed is not None:
+        sweep_probed(
+            side_i.probed, side_j.probed, side_i.lists, side_j.lists, job.spec, buffer,
+            take_one=take_i, take_two=take_j, check=check,
+        )  # fmt: skip
+    else:
+        sweep(
+            side_i.home, side_j.home, side_i.lists, side_j.lists, job.spec, buffer,
+            take_i=take_i, take_j=take_j, check=check,
+        )  # fmt: skip
     if take_i:
         side_i.measure(job, side_j.home)
         side_i.met[side_j.number] = True
@@ -237,11 +291,14 @@ def finish_range(job: Job, number: int, *_after: Any) -> int:
     with one_blas_thread():
         home = job.load(number)
         packed = job.scratch.read_lists(number)
-        if packed is None or not packed["met"].all():
+        if packed is None or not packed["met"][job.partners(number)].all():
             raise RuntimeError(f"range {number} has not met all others")
         distance = packed["distance"]
         lists = Lists.unpack(packed, job.spec)
         del packed
+        if job.radius is not None:
+            _finish_probed(job, number, home, lists, distance)
+            return 0
         found = deliver(lists, distance, job.spec)
         failing = certify(home, lists, found, job.spec)
         del lists, distance
@@ -262,3 +319,18 @@ def finish_range(job: Job, number: int, *_after: Any) -> int:
             number, found.index[:, : job.spec.n_global], found.distance, int(failing.rows.size)
         )
     return int(failing.rows.size)
+
+
+def _finish_probed(job: Job, number: int, home: Range, lists: Lists, distance: F64) -> None:
+    """Deliver what the rows of a range have met, under the names of the scope, in its order.
+
+    There is no certificate: what was not met cannot be told from what was dropped.
+    """
+    names = job.scratch.read("places.npz")["row"]
+    found = deliver(lists, distance, job.spec, names)
+    row = names[home.position]
+    order = np.argsort(row)
+    job.scratch.write(f"range-{number:05d}/rows.npz", {"row": row[order]})
+    job.scratch.write_final(
+        number, found.index[order, : job.spec.n_global], found.distance[order], 0
+    )

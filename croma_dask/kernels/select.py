@@ -86,23 +86,28 @@ def cut(
 
 
 @inlined
+def append(
+    keys: I64, fill: I32, threshold: F32, limit: F32, length: I32, start: I32,
+    r: int, q: int, key: Scalar,
+) -> None:  # fmt: skip
+    """Append an entry to list q of row r; cut the list where it is full."""
+    n = fill[q, r]
+    keys[r, start[q] + n] = key
+    fill[q, r] = n + 1
+    if n + 1 == 2 * length[q]:
+        cut(keys, fill, threshold, limit, length, start, r, q)
+
+
+@inlined
 def offer(
     keys: I64, fill: I32, threshold: F32, limit: F32, length: I32, start: I32,
     r: int, kind: int, d: Scalar, key: Scalar,
 ) -> None:  # fmt: skip
     """Append a candidate of type `kind` (GLOBAL stands for SS and OO) to the lists it enters."""
     if d < threshold[GLOBAL, r]:
-        n = fill[GLOBAL, r]
-        keys[r, start[GLOBAL] + n] = key
-        fill[GLOBAL, r] = n + 1
-        if n + 1 == 2 * length[GLOBAL]:
-            cut(keys, fill, threshold, limit, length, start, r, GLOBAL)
+        append(keys, fill, threshold, limit, length, start, r, GLOBAL, key)
     if kind != GLOBAL and d < threshold[kind, r]:
-        n = fill[kind, r]
-        keys[r, start[kind] + n] = key
-        fill[kind, r] = n + 1
-        if n + 1 == 2 * length[kind]:
-            cut(keys, fill, threshold, limit, length, start, r, kind)
+        append(keys, fill, threshold, limit, length, start, r, kind, key)
 
 
 @kernel

@@ -1,0 +1,307 @@
+"""An index on disk: the rows of a cohort in the order of clusters, in shards, as plain Zarr.
+
+Beside the cohort store lies one Zarr v3 group (``stores/README.md`` describes it for readers in
+other languages): the partition (`order`, `cluster_edges`, `centres`, `mean`, `shard_edges`) and one
+group a shard with its `rows` and what its kind of search needs. A shard is marked when it is
+finished, the root when all are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from croma_dask.cohort.chunks import ChunkReader
+from croma_dask.cohort.layout import chunk_rows_for
+from croma_dask.cohort.location import Location, open_root
+from croma_dask.errors import StoreError
+from croma_dask.kernels.typing import F32, F64, I64
+
+if TYPE_CHECKING:
+    import zarr
+
+__all__ = ["FORMAT", "FORMAT_VERSION", "Partition", "StoredIndex", "beside", "shard_name"]
+
+FORMAT = "croma-dask index"
+FORMAT_VERSION = 1
+COMPLETE, WRITING = "complete", "writing"
+ROWS = "rows"
+_PARTITION = ("order", "cluster_edges", "centres", "mean", "shard_edges")
+
+
+@dataclass(frozen=True)
+class Partition:
+    """How the rows of a cohort are clustered.
+
+    Attributes
+    ----------
+    order
+        (N,) int64, tile at each place of the index.
+    cluster_edges
+        (C + 1,) int64, places where clusters start.
+    centres
+        (C, D) float32, in the space of centred unit vectors.
+    mean
+        (D,) float64, mean of the unit vectors.
+    shard_edges
+        (S + 1,) int64, places where shards start; each is a cluster edge too.
+    """
+
+    order: I64
+    cluster_edges: I64
+    centres: F32
+    mean: F64
+    shard_edges: I64
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters."""
+        return int(self.centres.shape[0])
+
+    @property
+    def n_shards(self) -> int:
+        """Number of shards."""
+        return int(self.shard_edges.shape[0]) - 1
+
+    def check(self, n_rows: int, n_features: int) -> str:
+        """Say what is wrong with it; empty where nothing is."""
+        for name, edges in (("cluster", self.cluster_edges), ("shard", self.shard_edges)):
+            if (
+                edges.ndim != 1 or edges.size < 2 or edges[0] != 0 or edges[-1] != n_rows
+                or (np.diff(edges) <= 0).any()
+            ):  # fmt: skip
+                return f"{name}_edges do not run from 0 to {n_rows}"
+        if not np.isin(self.shard_edges, self.cluster_edges).all():
+            return "shard_edges are no cluster edges"
+        if self.centres.shape != (self.cluster_edges.size - 1, n_features):
+            return f"centres have shape {self.centres.shape}"
+        if self.mean.shape != (n_features,):
+            return f"mean has shape {self.mean.shape}"
+        if not np.isfinite(self.centres).all() or not np.isfinite(self.mean).all():
+            return "centres or mean are not finite"
+        if self.order.shape != (n_rows,):
+            return f"order has shape {self.order.shape}"
+        seen = np.zeros(n_rows, bool)
+        inside = (self.order >= 0) & (self.order < n_rows)
+        seen[self.order[inside]] = True
+        return "" if seen.all() else "order names not every row once"
+
+
+def beside(url: str, kind: str) -> str:
+    """Place of the index of a kind beside a cohort store."""
+    stem = url.removesuffix("/").removesuffix(".zarr")
+    return f"{stem}.{kind}.zarr"
+
+
+def shard_name(number: int) -> str:
+    """Name of the group of a shard."""
+    return f"shard-{number:05d}"
+
+
+class StoredIndex:
+    """An index, seen through a small handle that can be sent to any worker.
+
+    It is a source of rows, too (:class:`~croma_dask.index.source.RowSource`): row i is the row at
+    place i of the index.
+
+    Parameters
+    ----------
+    url
+        Path or fsspec URL.
+    storage_options
+        Options of the fsspec file system.
+
+    Raises
+    ------
+    StoreError
+        On first use: there is no index, or it is unfinished, foreign, of another version, or
+        contradicts itself.
+    """
+
+    def __init__(
+        self, url: str | Location, storage_options: Mapping[str, Any] | None = None
+    ) -> None:
+        self.location = Location.of(url, storage_options)
+        self._root: zarr.Group | None = None
+        self._partition: Partition | None = None
+        self._shards: dict[int, ChunkReader] = {}
+
+    def __repr__(self) -> str:
+        """Name the place."""
+        return f"StoredIndex({self.url!r})"
+
+    def __getstate__(self) -> Location:
+        """Keep the place only."""
+        return self.location
+
+    def __setstate__(self, state: Location) -> None:
+        """Start over from the place."""
+        self.__init__(state)  # type: ignore[misc]
+
+    @property
+    def url(self) -> str:
+        """Path or URL."""
+        return self.location.url
+
+    @property
+    def root(self) -> zarr.Group:
+        """The Zarr group."""
+        if self._root is None:
+            root = open_root(self.location)
+            self._check(dict(root.attrs))
+            self._root = root
+        return self._root
+
+    def _check(self, attrs: Mapping[str, Any]) -> None:
+        if attrs.get("format") != FORMAT:
+            raise StoreError(f"{self.url} is no index of croma-dask; build one with build_index")
+        if attrs.get("format_version") != FORMAT_VERSION:
+            raise StoreError(
+                f"{self.url} is an index of layout version {attrs.get('format_version')!r}, this "
+                f"release reads {FORMAT_VERSION}; build it again"
+            )
+        if attrs.get("status") != COMPLETE:
+            raise StoreError(
+                f"{self.url} was started and not finished; the same build_index (croma-dask index) "
+                "goes on with it"
+            )
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """What the index says of itself."""
+        return dict(self.root.attrs)
+
+    @property
+    def kind(self) -> str:
+        """``ivf`` or ``pynndescent``."""
+        return str(self.attrs["kind"])
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """With what it was built."""
+        return dict(json.loads(str(self.attrs["parameters"])))
+
+    @property
+    def embedding_fingerprint(self) -> str:
+        """Fingerprint of the rows that it holds."""
+        return str(self.attrs["embedding_fingerprint"])
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.attrs["n_rows"])
+
+    @property
+    def n_features(self) -> int:
+        """Length of a row."""
+        return int(self.attrs["n_features"])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the rows."""
+        return np.dtype(str(self.attrs["dtype"]))
+
+    @property
+    def step(self) -> int:
+        """Rows of a chunk."""
+        return chunk_rows_for(self.n_features, self.dtype.itemsize)
+
+    @property
+    def partition(self) -> Partition:
+        """The partition, checked, read once."""
+        if self._partition is None:
+            found = read_partition(self.root, self.url)
+            problem = found.check(self.n_rows, self.n_features)
+            if problem:
+                raise StoreError(f"{self.url} is damaged: {problem}; build the index again")
+            self._partition = found
+        return self._partition
+
+    def _shard(self, number: int) -> ChunkReader:
+        if number not in self._shards:
+            name = f"{shard_name(number)}/{ROWS}"
+            try:
+                array: Any = self.root[name]
+            except KeyError as err:
+                raise StoreError(
+                    f"{self.url} is damaged: {name} is missing; build the index again"
+                ) from err
+            edges = self.partition.shard_edges
+            expected = (int(edges[number + 1] - edges[number]), self.n_features)
+            if tuple(array.shape) != expected or np.dtype(array.dtype) != self.dtype:
+                raise StoreError(
+                    f"{self.url} is damaged: {name} is {array.shape} {array.dtype}, expected "
+                    f"{expected} {self.dtype}; build the index again"
+                )
+            self._shards[number] = ChunkReader(array, self.location, name)
+        return self._shards[number]
+
+    def read(self, lo: int, hi: int) -> np.ndarray[Any, Any]:
+        """Rows at places lo..hi."""
+        out = np.empty((hi - lo, self.n_features), self.dtype)
+        for where, rows in self.pieces(lo, hi):
+            out[where] = rows
+        return out
+
+    def pieces(self, lo: int, hi: int) -> Iterator[tuple[Any, np.ndarray[Any, Any]]]:
+        """Rows at places lo..hi, chunk by chunk: where they belong, and the rows."""
+        edges = self.partition.shard_edges
+        at = lo
+        while at < hi:
+            number = int(np.searchsorted(edges, at, side="right")) - 1
+            shard, start = self._shard(number), int(edges[number])
+            chunk = (at - start) // shard.chunk_rows + 1
+            stop = min(hi, int(edges[number + 1]), start + chunk * shard.chunk_rows)
+            yield slice(at - lo, stop - lo), shard.read(at - start, stop - start)
+            at = stop
+
+    def matches(self, fingerprint: str) -> None:
+        """Refuse an index of other rows.
+
+        Raises
+        ------
+        StoreError
+            The index is stale: its rows are not those of the cohort.
+        """
+        if self.embedding_fingerprint != fingerprint:
+            raise StoreError(
+                f"{self.url} is stale: it was built over rows with the fingerprint "
+                f"{self.embedding_fingerprint[:12]}, the cohort has {fingerprint[:12]}; build it "
+                "again with overwrite=True (croma-dask index --overwrite)"
+            )
+
+
+def read_partition(root: zarr.Group, url: str) -> Partition:
+    """Read the arrays of the partition.
+
+    Raises
+    ------
+    StoreError
+        One is missing, or of another kind.
+    """
+    found: dict[str, Any] = {}
+    for name, dtype in zip(
+        _PARTITION, (np.int64, np.int64, np.float32, np.float64, np.int64), strict=True
+    ):
+        try:
+            found[name] = np.asarray(root[name][...])  # type: ignore[index]
+        except KeyError as err:
+            raise StoreError(f"{url} is damaged: {name} is missing; build the index again") from err
+        if found[name].dtype != dtype:
+            raise StoreError(f"{url} is damaged: {name} is {found[name].dtype}, expected {dtype}")
+    return Partition(**found)
+
+
+def write_partition(root: zarr.Group, partition: Partition) -> None:
+    """Write the arrays of the partition."""
+    for name in _PARTITION:
+        value = getattr(partition, name)
+        array = root.create_array(
+            name, shape=value.shape, dtype=value.dtype, overwrite=True, compressors=None,
+            chunks=(min(value.shape[0], 1 << 20), *value.shape[1:]),
+        )  # fmt: skip
+        array[...] = value
