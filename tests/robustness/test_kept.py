@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,9 +27,11 @@ from click.testing import CliRunner
 import croma_dask as cd
 from croma_dask import schema
 from croma_dask.cli import main
+from croma_dask.cohort.design import Scope
 from croma_dask.cohort.store import StoredCohort
 from croma_dask.index import kept, kept_lists, kept_writer, neighbors, swap
 from croma_dask.index.neighbors import Neighbors
+from croma_dask.index.profile import Profile
 from croma_dask.index.spec import ListSpec
 from tests.helpers.cohorts import Cohort, features, manifest
 from tests.helpers.compare import assert_same_bits
@@ -839,6 +842,39 @@ def test_lists__of_kept_scopes_are_a_neighbors(place: Path) -> None:
     opened = cd.open_neighbors(place).isel(sample=slice(start, start + 40))
     np.testing.assert_array_equal(block.distance, opened.neighbor_distance[:, :5])
     np.testing.assert_array_equal(typed.os, opened.os_distance[:, :2])
+
+
+def test_writing_and_reading__hold_a_block_and_not_the_lists(place: Path) -> None:
+    """100,000 rows are 70 MB of lists."""
+    n, spec = 100_000, ListSpec(51, 5)
+
+    class Made:
+        def read(self, lo: int, hi: int) -> Any:
+            at = np.arange(lo, hi, dtype=np.int32)[:, None] + np.arange(51, dtype=np.int32)
+            return at, at / n
+
+        def read_typed(self, lo: int, hi: int) -> Any:
+            return np.full((hi - lo, 10), 0.5)
+
+    codes = np.zeros(n, np.int32)
+    scope = Scope("dataset", None, codes, codes, codes, 1)
+    found = Neighbors(n, spec, Made(), 0, "made")
+    profile = Profile(n, 0, 0, 0, [], [], np.ones(4), np.ones(4), 1.0)
+    columns = {"label_column": "label", "confounder_column": "center"}
+    key = kept.Key("e", "g", "all", "r")
+    tracemalloc.start()
+    kept_writer.keep_neighbors(
+        place, key, [scope], [found], spec, profile, columns, typed_key="t", old=None
+    )
+    there = kept_lists.find_kept(place)
+    assert there is not None
+    again = Neighbors(n, spec, kept_lists.KeptLists(there, 0, spec), 0, "kept")
+    for block, made in zip(again.blocks(), found.blocks(), strict=True):
+        assert block.index.tobytes() == made.index.tobytes()
+        assert block.distance.tobytes() == made.distance.tobytes()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20e6
 
 
 def test_key__goes_through_attrs() -> None:
