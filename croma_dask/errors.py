@@ -16,6 +16,7 @@ __all__ = [
     "CromaDaskError",
     "InputWarning",
     "MemoryLimitError",
+    "RecallWarning",
     "SchemaError",
     "StoreError",
     "SupportError",
@@ -52,6 +53,10 @@ class SupportError(CromaDaskError, RuntimeError):
 
 class InputWarning(UserWarning):
     """The input is usable, but probably not what its owner thinks it is."""
+
+
+class RecallWarning(UserWarning):
+    """An approximate search has missed more neighbours than it should."""
 
 
 class SupportWarning(RuntimeWarning):

@@ -158,6 +158,46 @@ METRICS: dict[str, dict[str, Variable]] = {
 }  # fmt: skip
 """Metric name -> variable name -> declaration."""
 
+CALIBRATED: dict[str, tuple[str, ...]] = {
+    "RI": ("value",),
+    "MaRI": ("value",),
+    "CRoMa": ("value", "ltm_alpha", "f0"),
+}
+"""Metric name -> variables of which an approximate run estimates the error."""
+
+
+def _calibration(metric: str) -> dict[str, Variable]:
+    """Variables that a metric has in addition where its neighbours are approximate."""
+    of_sample = "Share of a sample's exact neighbours that were found; NaN where not used."
+    found = {
+        f"recall_{name}": _fraction(f"recall of the lists of {what}", of_sample)
+        for name, what in (
+            ("global", "nearest neighbours"), ("so", "nearest SO rows"), ("os", "nearest OS rows"),
+        )
+    }  # fmt: skip
+    found["calibration_rows"] = Variable(
+        (), "i", "rows of the sample that was searched exactly as well", valid_min=0
+    )
+    for name in CALIBRATED[metric]:
+        found |= {
+            f"{name}_error": Variable(
+                (), "f", f"estimated error of {name}", "Approximate value minus exact value."
+            ),
+            f"{name}_error_low": Variable(
+                (), "f", f"lower end of the 95 % interval of the error of {name}",
+                f"The exact {name} is at most {name} minus this.",
+            ),
+            f"{name}_error_high": Variable(
+                (), "f", f"upper end of the 95 % interval of the error of {name}",
+                f"The exact {name} is at least {name} minus this.",
+            ),
+        }  # fmt: skip
+    return found
+
+
+CALIBRATION: dict[str, dict[str, Variable]] = {name: _calibration(name) for name in METRICS}
+"""Metric name -> variable name -> declaration; results of an exact search have none of these."""
+
 COORDINATES: dict[str, Variable] = {
     "sample_id": Variable(("sample",), "O", "sample"),
     "sample_subset": Variable(("sample",), "O", "subset of the sample"),
@@ -199,9 +239,9 @@ NEIGHBORS: dict[str, Variable] = {
 CURVE = Variable((), "f", "pooled value at k", "", 0.0, 1.0, 0.5)
 
 
-def variables_of(metric: str) -> dict[str, Variable]:
+def variables_of(metric: str, *, approximate: bool = False) -> dict[str, Variable]:
     """Return the declared variables of a metric."""
-    return METRICS[metric]
+    return METRICS[metric] | (CALIBRATION[metric] if approximate else {})
 
 
 def build_dataset(
@@ -218,6 +258,7 @@ def build_dataset(
         Key of :data:`METRICS`.
     values
         One array or number for every declared variable; one dimension more than declared is `m`.
+        With any variable of :data:`CALIBRATION` all of them have to be there.
     coords
         Dims and data of each coordinate.
     attrs
@@ -230,7 +271,8 @@ def build_dataset(
     """
     import xarray as xr
 
-    declared = METRICS[metric]
+    approximate = not CALIBRATION[metric].keys().isdisjoint(values)
+    declared = variables_of(metric, approximate=approximate)
     if set(values) != set(declared):
         raise KeyError(f"{metric}: {sorted(set(values) ^ set(declared))} not as declared")
     data = {}

@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 from croma_dask.cohort.design import Scope
 from croma_dask.index.neighbors import Block
 
-__all__ = ["NONE", "OO", "OS", "SO", "SS", "kinds_of", "pooled_weights", "sample_weights"]
+__all__ = [
+    "NONE",
+    "OO",
+    "OS",
+    "SO",
+    "SS",
+    "kinds_at",
+    "kinds_of",
+    "pooled_weights",
+    "sample_weights",
+]
 
 NONE, SO, OS, SS, OO = 0, 1, 2, 3, 4
 
@@ -23,10 +33,17 @@ F64 = NDArray[np.float64]
 
 def kinds_of(block: Block, scope: Scope) -> NDArray[np.int8]:
     """(n, k) type of every neighbour: NONE, SO, OS, SS or OO."""
-    there = block.index >= 0
-    at = np.where(there, block.index, 0)
-    same_label = scope.label[at] == scope.label[block.lo : block.hi, None]
-    same_confounder = scope.confounder[at] == scope.confounder[block.lo : block.hi, None]
+    return kinds_at(block.index, scope, slice(block.lo, block.hi))
+
+
+def kinds_at(
+    index: NDArray[np.int32], scope: Scope, rows: slice | NDArray[np.int64]
+) -> NDArray[np.int8]:
+    """(n, k) type of every neighbour of some rows of a scope."""
+    there = index >= 0
+    at = np.where(there, index, 0)
+    same_label = scope.label[at] == scope.label[rows, None]
+    same_confounder = scope.confounder[at] == scope.confounder[rows, None]
     kind = np.where(
         same_label,
         np.where(same_confounder, SS, SO),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from croma_dask.cohort.design import Scope, block_rows
 from croma_dask.index.neighbors import Neighbors
 
-__all__ = ["MarginScore", "score_margin"]
+__all__ = ["MarginScore", "margins_of", "score_margin"]
 
 F64 = NDArray[np.float64]
 
@@ -61,25 +61,41 @@ def score_margin(
     for scope, found in zip(scopes, neighbors, strict=True):
         for block in found.typed_blocks():
             at = block_rows(scope, block.lo, block.hi)
-            so, os = np.cumsum(block.so, axis=1), np.cumsum(block.os, axis=1)
             for number, m in enumerate(m_values):
-                d_so, d_os = _mean(so, m), _mean(os, m)
-                no_so, no_os = np.isnan(d_so), np.isnan(d_os)
-                total = d_os + d_so
-                zero = total == 0.0
-                fine = ~(no_so | no_os | zero)
-                margins[number, at] = np.divide(
-                    d_os - d_so, total, out=np.full(total.shape, np.nan), where=fine
-                )
-                undefined[number, at] = np.where(fine, 0, np.where(zero, 4, no_so + 2 * no_os))
+                margins[number, at], undefined[number, at] = margins_of(block.so, block.os, m)
     return [_summary(scopes, margins[number], undefined[number]) for number in range(len(m_values))]
 
 
-def _mean(cumulated: F64, m: int) -> F64:
+def margins_of(so: F64, os: F64, m: int) -> tuple[F64, NDArray[np.int8]]:
+    """Score the typed lists of some rows.
+
+    Parameters
+    ----------
+    so, os
+        (n, at least m) distances of the nearest SO and OS rows, NaN behind the last.
+    m
+        Radius.
+
+    Returns
+    -------
+    margins, undefined
+        (n,) each, as in :class:`MarginScore`.
+    """
+    d_so, d_os = _mean(so, m), _mean(os, m)
+    no_so, no_os = np.isnan(d_so), np.isnan(d_os)
+    total = d_os + d_so
+    zero = total == 0.0
+    fine = ~(no_so | no_os | zero)
+    margins = np.divide(d_os - d_so, total, out=np.full(total.shape, np.nan), where=fine)
+    return margins, np.where(fine, 0, np.where(zero, 4, no_so + 2 * no_os)).astype(np.int8)
+
+
+def _mean(distance: F64, m: int) -> F64:
     """Mean of the first m distances of every row; NaN where there are fewer."""
-    if cumulated.shape[1] < m:
-        return np.full(cumulated.shape[0], np.nan)
-    mean: F64 = cumulated[:, m - 1] / m
+    if distance.shape[1] < m:
+        return np.full(distance.shape[0], np.nan)
+    # One after the other: the same bits however many more there are.
+    mean: F64 = np.cumsum(distance[:, :m], axis=1)[:, -1] / m
     return mean
 
 
