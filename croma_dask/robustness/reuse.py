@@ -24,6 +24,8 @@ __all__ = ["reuse_or_search"]
 
 log = logging.getLogger("croma_dask")
 
+_EXACT_ENGINES = {"small", "direct", "streamed"}
+
 
 class Search(Protocol):
     """Finds the lists of a spec; `seen` is what an earlier first pass has seen."""
@@ -77,6 +79,8 @@ def reuse_or_search(
     else:
         check_place(place, inputs.n_units, left)
         found = search(inputs, left, kept.profile if kept is not None else None)
+        if index[0] == "exact" and not {n.engine for n in found.neighbors} <= _EXACT_ENGINES:
+            raise RuntimeError("lists of an approximate index kept as exact ones: a defect")
         key = _key(inputs, found.fingerprint, index)
         put = keep_neighbors(
             place, key, inputs.scopes, found.neighbors, left, found.profile, _about(inputs),

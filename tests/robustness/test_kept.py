@@ -44,6 +44,7 @@ N = 240
 K, M = 8, 4
 
 search_module = importlib.import_module("croma_dask.search")
+profile_module = importlib.import_module("croma_dask.index.profile")
 evaluate_module = importlib.import_module("croma_dask.robustness.evaluate")
 
 
@@ -125,10 +126,9 @@ def no_distances(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         monkeypatch.setattr(evaluate_module, "search", refuse)
         monkeypatch.setattr(StoredCohort, "read_tiles", refuse)
         for module, name in (
-            ("search", "search"), ("search", "_profile"), ("search", "_in_memory"),
-            ("graph", "search_streamed"), ("graph", "pair_graph"),
-            ("index.streamed", "meet_blocks"), ("index.direct", "search_resident"),
-            ("index.small", "search_small"), ("index.sweep", "sweep"),
+            ("graph", "pair_graph"), ("index.streamed", "meet_blocks"),
+            ("index.direct", "search_resident"), ("index.small", "search_small"),
+            ("index.profile", "_look"),
         ):  # fmt: skip
             owner = importlib.import_module(f"croma_dask.{module}")
             monkeypatch.setattr(owner, name, refuse)
@@ -297,7 +297,7 @@ def test_first_pass__is_not_made_again(
     store = cd.write_cohort(str(tmp_path / "cohort.zarr"), cohort.x, cohort.frame)
     expected = score(cohort, None, "scanner", x=store)
     score(cohort, place, x=store)
-    monkeypatch.setattr(search_module, "profile_rows", None)
+    monkeypatch.setattr(profile_module, "_look", None)
     assert_same(score(cohort, place, "scanner", x=store), expected, "global")
 
 
