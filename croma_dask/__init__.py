@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from croma_dask.build import build_index, open_index
     from croma_dask.cohort import ingest, open_cohort, write_cohort
     from croma_dask.cohort.align import expand_features_to_manifest
     from croma_dask.errors import (
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         CromaDaskError,
         InputWarning,
         MemoryLimitError,
+        RecallWarning,
         SchemaError,
         StoreError,
         SupportError,
@@ -47,7 +49,9 @@ _HOME = {
     "RobustnessIndex": "robustness",
     "MarginAwareRobustnessIndex": "robustness",
     "CrossConfounderRobustnessMargin": "robustness",
+    "build_index": "build",
     "open_cohort": "cohort",
+    "open_index": "build",
     "open_neighbors": "index.kept",
     "write_cohort": "cohort",
     "ingest": "cohort",
@@ -63,6 +67,7 @@ _HOME = {
     "MemoryLimitError": "errors",
     "SupportError": "errors",
     "InputWarning": "errors",
+    "RecallWarning": "errors",
     "SupportWarning": "errors",
 }
 
@@ -77,15 +82,18 @@ __all__ = [
     "MarginAwareRobustnessIndex",
     "MemoryLimitError",
     "Plan",
+    "RecallWarning",
     "RobustnessIndex",
     "SchemaError",
     "StoreError",
     "SupportError",
     "SupportWarning",
     "__version__",
+    "build_index",
     "expand_features_to_manifest",
     "ingest",
     "open_cohort",
+    "open_index",
     "open_neighbors",
     "plan",
     "score",

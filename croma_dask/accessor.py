@@ -40,6 +40,13 @@ class CromaDatasetAccessor:
         group: str = "group_id",
         sample_id: str = "sample_id",
         subset: str = "subset",
+        index: Any = "exact",
+        recall: float = 0.98,
+        probes: int | None = None,
+        calibration: int = 1000,
+        seed: int = 0,
+        start_k: int = 200,
+        k_growth_factor: float = 2.0,
         keep_neighbors: str | os.PathLike[str] | None = None,
         memory: int | str | None = None,
         threads: int | None = None,
@@ -56,7 +63,9 @@ class CromaDatasetAccessor:
             self._dataset, confounder=confounder, design=design, metrics=metrics,
             k_candidates=k_candidates, m=m, alpha=alpha, tau=tau, warn_tau=warn_tau,
             on_undefined=on_undefined, skip_incomplete=skip_incomplete, label=label, group=group,
-            sample_id=sample_id, subset=subset, keep_neighbors=keep_neighbors, memory=memory,
+            sample_id=sample_id, subset=subset, index=index, recall=recall, probes=probes,
+            calibration=calibration, seed=seed, start_k=start_k,
+            k_growth_factor=k_growth_factor, keep_neighbors=keep_neighbors, memory=memory,
             threads=threads, scratch=scratch, resume=resume, keep_scratch=keep_scratch,
             quiet=quiet, client=client,
         )  # fmt: skip
@@ -74,6 +83,7 @@ class CromaDatasetAccessor:
         group: str = "group_id",
         sample_id: str = "sample_id",
         subset: str = "subset",
+        index: Any = "exact",
         memory: int | str | None = None,
         threads: int | None = None,
         client: Any = None,
@@ -84,8 +94,8 @@ class CromaDatasetAccessor:
         return plan(
             self._dataset, confounder=confounder, design=design, metrics=metrics,
             k_candidates=k_candidates, m=m, skip_incomplete=skip_incomplete, label=label,
-            group=group, sample_id=sample_id, subset=subset, memory=memory, threads=threads,
-            client=client,
+            group=group, sample_id=sample_id, subset=subset, index=index, memory=memory,
+            threads=threads, client=client,
         )  # fmt: skip
 
     def to_frame(self) -> pd.DataFrame:

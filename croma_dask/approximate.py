@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +35,7 @@ from croma_dask.progress import Progress
 from croma_dask.resume import take_scratch
 from croma_dask.tasks import run_graph
 
-__all__ = ["Approximation", "Sample", "search_index"]
+__all__ = ["Approximation", "Sample", "is_served", "search_index"]
 
 log = logging.getLogger("croma_dask")
 
@@ -48,6 +49,8 @@ class Approximation:
 
     Attributes
     ----------
+    index
+        Kind of the index, its path, or the index itself.
     recall
         Share of the neighbours of a sample that the radius has to reach.
     probes
@@ -58,6 +61,7 @@ class Approximation:
         Queries that are searched exactly as well, and the seed that draws them.
     """
 
+    index: Any
     recall: float = 0.98
     probes: int | None = None
     start_k: int = 200
@@ -83,6 +87,16 @@ class Sample:
     rows: I64
     exact: Delivered
     tuned: Tuned
+
+
+def is_served(embedding: Embedding, scopes: Sequence[Scope]) -> bool:
+    """Whether an index can serve these scopes: all rows at once, each with a tile of its own."""
+    if len(scopes) > 1 or scopes[0].rows is not None:
+        return False
+    tiles = embedding.tile_of_row
+    return len(scopes[0]) == embedding.n_tiles and (
+        tiles is None or np.unique(tiles).size == embedding.n_tiles
+    )
 
 
 def rows_of_places(index: StoredIndex, embedding: Embedding, n_rows: int) -> I32:
@@ -159,7 +173,7 @@ def search_index(
 
 
 def _identity(index: StoredIndex, scope: Scope, how: Approximation) -> tuple[str, str]:
-    about = json.dumps([index.kind, index.parameters, repr(how)], sort_keys=True)
+    about = json.dumps([index.kind, index.parameters, repr(replace(how, index=""))])
     partition = fingerprint.text_digest(
         index.partition.order.tobytes(), index.partition.centres.tobytes()
     )

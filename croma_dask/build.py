@@ -2,116 +2,232 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import logging
+import os
 import uuid
-import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from croma_dask import __version__, memory
-from croma_dask.cohort.layout import chunk_rows_for
+from croma_dask import memory as mem
+from croma_dask.cluster import active_client, for_client, tasks_a_process
+from croma_dask.cohort.align import Embedding, check_embedding, resolve
 from croma_dask.cohort.location import Location
-from croma_dask.errors import SchemaError, StoreError
-from croma_dask.index.partition import Clusters, assign, cluster_edges, count_clusters, train
-from croma_dask.index.source import RowSource, TakenRows
+from croma_dask.cohort.store import StoredCohort
+from croma_dask.errors import SchemaError
+from croma_dask.first_pass import look_over, open_source
+from croma_dask.index.making import Work, assign_span, finish, prepare, write_array, write_shard
+from croma_dask.index.partition import Clusters, cluster_edges, count_clusters, train
+from croma_dask.index.profile import check_profile
+from croma_dask.index.recipe import KINDS, Recipe
+from croma_dask.index.source import RowSource
 from croma_dask.index.stored import (
-    COMPLETE,
-    FORMAT,
-    FORMAT_VERSION,
-    ROWS,
-    WRITING,
     Partition,
     StoredIndex,
+    beside,
     read_partition,
-    shard_name,
     write_partition,
 )
-from croma_dask.index.threads import one_blas_thread
 from croma_dask.kernels.typing import F64, I32, I64
+from croma_dask.options import Options, merged
 from croma_dask.progress import Progress
+from croma_dask.resume import own_folder
 from croma_dask.tasks import run_graph
 
 if TYPE_CHECKING:
     import zarr
 
-__all__ = ["KINDS", "Recipe", "build"]
+__all__ = ["build", "build_index", "find_index", "is_built", "open_index"]
 
 log = logging.getLogger("croma_dask")
-
-KINDS = ("ivf", "pynndescent")
 
 _SPAN = 1 << 17
 """Rows that one task assigns to clusters."""
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """With what an index is built.
+def build_index(
+    cohort: Any,
+    kind: str = "pynndescent",
+    *,
+    path: str | os.PathLike[str] | None = None,
+    cluster_rows: int | None = None,
+    shard_rows: int | None = None,
+    n_neighbors: int = 60,
+    seed: int = 0,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    memory: int | str | None = None,
+    threads: int | None = None,
+    scratch: str | None = None,
+    resume: bool | None = None,
+    quiet: bool | None = None,
+    client: Any = None,
+) -> StoredIndex:
+    """Build an approximate index over the rows of a cohort, and keep it as plain Zarr.
 
-    Attributes
+    Rows are clustered by k-means on their centred unit vectors and stored in the order of the
+    clusters, in shards that fit a process. The index knows nothing of labels and confounders: one
+    serves every column. It belongs to these very rows (by fingerprint) and to this version.
+
+    Parameters
     ----------
+    cohort
+        Path or URL of a store, a cohort as :func:`croma_dask.open_cohort` returns it, or an array
+        (N, D) with a `path`.
     kind
-        ``ivf`` or ``pynndescent``.
-    cluster_rows, shard_rows
-        Rows of a cluster on average, and of a shard at most; None for what suits size and memory.
+        ``ivf`` (an inverted file: rows look into the nearest clusters), or ``pynndescent`` (a
+        nearest-neighbour graph a shard for the neighbours of any type, the inverted file for the
+        typed ones).
+    path
+        Where it goes; by default beside the store, ``cohort.zarr`` -> ``cohort.KIND.zarr``.
+    cluster_rows
+        Rows of a cluster on average; by default 512, more beyond two million rows.
+    shard_rows
+        Rows of a shard at most; by default what fits the memory.
     n_neighbors
-        Neighbours a row in the graph of a pynndescent index.
+        Neighbours of a row in the graph of ``pynndescent``.
     seed
-        Of everything random.
+        Of k-means and of the graphs.
+    overwrite
+        Replace an index that is there and differs.
+    storage_options
+        Options of the fsspec file system of `path`.
+    memory, threads, scratch, resume, quiet, client
+        As in :func:`croma_dask.score`. With ``resume=False`` shards of an interrupted build are
+        made again.
+
+    Returns
+    -------
+    StoredIndex
+        Give it to ``score(..., index=...)``; the same call returns the one that is there.
+
+    Raises
+    ------
+    SchemaError
+        An argument is out of range, or rows hold NaN or inf.
+    StoreError
+        Something else lies at the place, or another index (without `overwrite`).
+
+    Notes
+    -----
+    Disk: a copy of the rows, and for ``pynndescent`` some 8 bytes a neighbour. Memory: a shard a
+    task, as the cost of the search; k-means takes a sample of an eighth of the allowed memory at
+    most. The rows are read once for each shard.
     """
+    recipe = Recipe(kind, cluster_rows, shard_rows, n_neighbors, seed)
+    options = merged(memory=memory, threads=threads, scratch=scratch, resume=resume, quiet=quiet)
+    client = client if client is not None else active_client()
+    options = for_client(options, client)
+    embedding = _embedding_of(cohort)
+    place = _place(embedding, kind, path, storage_options)
+    with contextlib.ExitStack() as keep:
+        source = open_source(embedding, options, keep, streamed=True, workers=client is not None)
+        profile, digest = look_over(source, embedding, options, client)
+        check_profile(profile)
+        return build(
+            source, digest, profile.mean, place, recipe,
+            allowed=mem.allowed_bytes(options.memory), n_tasks=tasks_a_process(client, options),
+            client=client, overwrite=overwrite, resume=options.resume, quiet=options.quiet,
+        )  # fmt: skip
 
-    kind: str
-    cluster_rows: int | None = None
-    shard_rows: int | None = None
-    n_neighbors: int = 60
-    seed: int = 0
 
-    def __post_init__(self) -> None:
-        """Check the values."""
-        if self.kind not in KINDS:
-            raise SchemaError(
-                f"there is no index of the kind {self.kind!r}; there are {', '.join(KINDS)}"
-            )
-        for name in ("cluster_rows", "shard_rows", "n_neighbors"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise SchemaError(f"{name} must be at least 1, found {value}")
+def open_index(
+    path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+) -> StoredIndex:
+    """Open an index, checking that it is whole.
 
-    def key(self, fingerprint: str) -> dict[str, Any]:
-        """Return what tells this index from another one."""
-        return {
-            "kind": self.kind,
-            "embedding_fingerprint": fingerprint,
-            "croma_dask_version": __version__,
-            "library": self.library,
-            "parameters": json.dumps(self.parameters, sort_keys=True),
-        }
+    Parameters
+    ----------
+    path
+        Path or URL.
+    storage_options
+        Options of the fsspec file system.
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """What was asked for."""
-        found: dict[str, Any] = {"cluster_rows": self.cluster_rows, "seed": self.seed}
-        if self.kind == "pynndescent":
-            found |= {"n_neighbors": self.n_neighbors, "shard_rows": self.shard_rows}
-        return found
+    Raises
+    ------
+    StoreError
+        There is none, or it is unfinished, of another version, or damaged.
+    """
+    index = StoredIndex(Location.of(path, storage_options))
+    _ = index.partition
+    return index
 
-    @property
-    def library(self) -> str:
-        """Library whose arrays the shards hold, with its version; empty where there is none."""
-        if self.kind != "pynndescent":
-            return ""
-        from croma_dask.index.descent import library_version
 
-        return f"pynndescent {library_version()}"
+def find_index(
+    wanted: Any, embedding: Embedding, source: RowSource, fingerprint: str, mean: F64,
+    options: Options, *, client: Any, n_tasks: int, keep: contextlib.ExitStack,
+) -> StoredIndex:  # fmt: skip
+    """Open the index that a search shall use; build it where there is none yet.
+
+    Parameters
+    ----------
+    wanted
+        A kind, the path of an index, or an index.
+    embedding, source, fingerprint, mean
+        The rows: how they lie, by reference, and what is known of them.
+    options, client, n_tasks
+        As in `build`.
+    keep
+        Deletes an index that can lie nowhere (that of an array) when the caller is done.
+
+    Raises
+    ------
+    StoreError
+        The index is of other rows or of another version, unfinished or damaged.
+    """
+    if isinstance(wanted, StoredIndex) or str(wanted) not in KINDS:
+        index = wanted if isinstance(wanted, StoredIndex) else StoredIndex(Location.of(wanted))
+        index.matches(fingerprint)
+        return index
+    recipe = Recipe(str(wanted))
+    if embedding.stored:
+        place = Location.of(beside(embedding.data.url, recipe.kind), embedding.data.storage_options)
+        index = StoredIndex(place)
+        if index.is_finished():
+            # However it was built: whoever did may have had reasons.
+            index.matches(fingerprint)
+            return index
+        log.warning("building an index of the kind %r in %s", recipe.kind, place.url)
+    else:
+        place = Location.of(os.path.join(own_folder(options, "index-", keep), "index.zarr"))
+    return build(
+        source, fingerprint, mean, place, recipe, allowed=mem.allowed_bytes(options.memory),
+        n_tasks=n_tasks, client=client, resume=options.resume, quiet=options.quiet,
+    )  # fmt: skip
+
+
+def is_built(embedding: Embedding, kind: str = "ivf") -> bool:
+    """Whether a whole index of a kind lies beside the store."""
+    if not embedding.stored:
+        return False
+    place = Location.of(beside(embedding.data.url, kind), embedding.data.storage_options)
+    return StoredIndex(place).is_finished()
+
+
+def _embedding_of(cohort: Any) -> Embedding:
+    if isinstance(cohort, str | os.PathLike):
+        cohort = StoredCohort(os.fspath(cohort))
+    if isinstance(cohort, StoredCohort) or hasattr(cohort, "data_vars"):
+        return resolve(cohort, None, ())[0]
+    return Embedding(check_embedding(cohort), None)
+
+
+def _place(
+    embedding: Embedding, kind: str, path: Any, storage_options: Mapping[str, Any] | None
+) -> Location:
+    if path is not None:
+        return Location.of(path, storage_options)
+    if not embedding.stored:
+        raise SchemaError("an array has no place beside which its index could lie: name a path=")
+    return Location.of(beside(embedding.data.url, kind), embedding.data.storage_options)
 
 
 def build(
     source: RowSource, fingerprint: str, mean: F64, location: Location, recipe: Recipe, *,
-    allowed: int, n_tasks: int, client: Any, overwrite: bool, resume: bool, quiet: bool,
+    allowed: int, n_tasks: int, client: Any, overwrite: bool = False, resume: bool = True,
+    quiet: bool = True,
 ) -> StoredIndex:  # fmt: skip
     """Build an index, or go on with one that was started.
 
@@ -139,80 +255,25 @@ def build(
         Something else lies at the place.
     """
     key = recipe.key(fingerprint)
-    root = _prepare(location, key, source, overwrite=overwrite, resume=resume)
+    root = prepare(location, key, source, overwrite=overwrite, resume=resume)
     if root is None:
         return StoredIndex(location)
     partition = _partition(root, source, mean, recipe, location, allowed, n_tasks, client, quiet)
     token = uuid.uuid4().hex
     shared = f"croma-work-{token}"
-    graph: dict[str, Any] = {shared: _Work(source, location, recipe)}
+    graph: dict[str, Any] = {shared: Work(source, location, recipe)}
     last = [f"croma-shard-{token}-{number}" for number in range(partition.n_shards)]
     graph |= {task: (write_shard, shared, number) for number, task in enumerate(last)}
     with Progress("index", source.n_rows, "rows", quiet) as progress:
         run_graph(
             graph, last, client=client, n_threads=n_tasks, on_done=_advance(progress),
         )  # fmt: skip
-    _finish(root, location)
+    finish(root, location)
     return StoredIndex(location)
 
 
 def _advance(progress: Progress) -> Callable[[str, Any], None]:
     return lambda key, rows: progress.advance(int(rows))
-
-
-def _prepare(
-    location: Location, key: dict[str, Any], source: RowSource, *, overwrite: bool, resume: bool
-) -> zarr.Group | None:
-    """Root of the index to write; None where the very one is there already."""
-    import zarr
-
-    if location.is_file():
-        raise StoreError(f"{location.url} is a file; name another place for the index")
-    if location.names():
-        raw = location.read_bytes("zarr.json")
-        attrs = json.loads(raw).get("attributes", {}) if raw else {}
-        if attrs.get("format") != FORMAT:
-            raise StoreError(
-                f"{location.url} exists and is no index, so it is left alone; name another place"
-            )
-        same = all(attrs.get(name) == value for name, value in key.items())
-        if same and attrs.get("format_version") == FORMAT_VERSION:
-            if attrs.get("status") == COMPLETE and not overwrite:
-                return None
-            if attrs.get("status") == WRITING and resume and not overwrite:
-                log.warning("going on with %s, which was started and not finished", location.url)
-                return zarr.open_group(location.zarr_store(read_only=False), mode="r+")
-        elif attrs.get("status") == COMPLETE and not overwrite:
-            differ = [name for name, value in key.items() if attrs.get(name) != value]
-            raise StoreError(
-                f"{location.url} is another index ({', '.join(differ)} differ"
-                f"{'s' * (len(differ) == 1)}: {attrs.get(differ[0])!r} there, {key[differ[0]]!r} "
-                "asked for); pass overwrite=True (--overwrite) to replace it"
-                if differ
-                else f"{location.url} is an index of another layout version; pass overwrite=True "
-                "(--overwrite) to replace it"
-            )
-        location.remove(last="zarr.json")
-    root = zarr.open_group(location.zarr_store(read_only=False), mode="w", zarr_format=3)
-    root.attrs.put(
-        {
-            "format": FORMAT, "format_version": FORMAT_VERSION, "status": WRITING, **key,
-            "n_rows": source.n_rows, "n_features": source.n_features,
-            "dtype": str(np.dtype(source.dtype).newbyteorder("=")),
-        }
-    )  # fmt: skip
-    return root
-
-
-def _finish(root: zarr.Group, location: Location) -> None:
-    """Mark the index as whole, last of all."""
-    import zarr
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Consolidated metadata is currently not part")
-        zarr.consolidate_metadata(root.store)
-    found = zarr.open_group(location.zarr_store(read_only=False), mode="r+", use_consolidated=True)
-    found.attrs.put({**dict(root.attrs), "status": COMPLETE})
 
 
 def _partition(
@@ -229,9 +290,9 @@ def _partition(
         source, n_clusters, mean, seed=recipe.seed, most_bytes=allowed // 8, n_threads=n_tasks
     )
     # By way of the disk: the graph carries no arrays.
-    _write_array(root, "trained", centres)
-    _write_array(root, "mean", mean)
-    cluster = _assign_all(_Work(source, location, recipe), n_tasks, client, quiet)
+    write_array(root, "trained", centres)
+    write_array(root, "mean", mean)
+    cluster = _assign_all(Work(source, location, recipe), n_tasks, client, quiet)
     clusters = cluster_edges(cluster, centres)
     del root["trained"]
     rows = recipe.shard_rows or _shard_rows(source, recipe, allowed, n_tasks)
@@ -243,7 +304,7 @@ def _partition(
     return partition
 
 
-def _assign_all(work: _Work, n_tasks: int, client: Any, quiet: bool) -> I32:
+def _assign_all(work: Work, n_tasks: int, client: Any, quiet: bool) -> I32:
     source = work.source
     token = uuid.uuid4().hex
     spans = [(lo, min(source.n_rows, lo + _SPAN)) for lo in range(0, source.n_rows, _SPAN)]
@@ -259,21 +320,13 @@ def _assign_all(work: _Work, n_tasks: int, client: Any, quiet: bool) -> I32:
     return np.concatenate(parts)
 
 
-def assign_span(work: _Work, lo: int, hi: int) -> I32:
-    """Nearest centre of rows lo..hi."""
-    root = work.open()
-    mean, centres = np.asarray(root["mean"][...]), np.asarray(root["trained"][...])  # type: ignore[index]
-    with one_blas_thread():
-        return assign(work.source, lo, hi, mean, centres)
-
-
 def _shard_rows(source: RowSource, recipe: Recipe, allowed: int, n_tasks: int) -> int:
     """Rows of a shard that a process can hold with all that its building takes."""
     row = source.n_features * (np.dtype(source.dtype).itemsize + 8) + 64
     if recipe.kind == "pynndescent":
         # Searching holds two shards with their lists, and the graph.
         row = 2 * row + 4000 + 16 * recipe.n_neighbors
-    room = max(allowed - memory.LIBRARIES, allowed // 4) // max(1, n_tasks)
+    room = max(allowed - mem.LIBRARIES, allowed // 4) // max(1, n_tasks)
     return int(np.clip(room // row, 4096, 1 << 17))
 
 
@@ -284,51 +337,3 @@ def _shard_edges(clusters: Clusters, rows: int) -> I64:
         if stop - edges[-1] > rows and start > edges[-1]:
             edges.append(int(start))
     return np.array([*edges, int(clusters.edges[-1])], np.int64)
-
-
-@dataclass(frozen=True)
-class _Work:
-    """What the tasks of a build share: places, no arrays."""
-
-    source: RowSource
-    location: Location
-    recipe: Recipe
-
-    def open(self) -> zarr.Group:
-        """Open the index that is being built."""
-        import zarr
-
-        return zarr.open_group(self.location.zarr_store(read_only=False), mode="r+")
-
-
-def _write_array(group: zarr.Group, name: str, value: np.ndarray) -> None:
-    """Write a small array whole."""
-    array = group.create_array(
-        name, shape=value.shape, dtype=value.dtype, chunks=value.shape, compressors=None,
-        overwrite=True,
-    )  # fmt: skip
-    array[...] = value
-
-
-def write_shard(work: _Work, number: int) -> int:
-    """Write the rows of a shard and what its kind of search needs; return how many rows.
-
-    A shard that is there whole is left as it is.
-    """
-    root = work.open()
-    edges = np.asarray(root["shard_edges"][...])  # type: ignore[index]
-    lo, hi = int(edges[number]), int(edges[number + 1])
-    name = shard_name(number)
-    if name in root and root[name].attrs.get("status") == COMPLETE:
-        return hi - lo
-    group = root.create_group(name, overwrite=True)
-    order = np.asarray(root["order"][lo:hi])  # type: ignore[index]
-    rows = TakenRows(work.source, order).read(0, hi - lo)
-    step = min(hi - lo, chunk_rows_for(rows.shape[1], rows.dtype.itemsize))
-    array = group.create_array(
-        ROWS, shape=rows.shape, dtype=rows.dtype, chunks=(step, rows.shape[1]), compressors=None,
-        filters=None, fill_value=np.nan if rows.dtype.kind == "f" else 0,
-    )  # fmt: skip
-    array[...] = rows
-    group.attrs.put({"status": COMPLETE})
-    return hi - lo

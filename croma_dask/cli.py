@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
+from croma_dask.cli_index import index
 from croma_dask.cli_options import split_list, storage_option
 from croma_dask.cli_score import plan, score
 from croma_dask.errors import CromaDaskError, MemoryLimitError, SupportError
@@ -67,6 +68,7 @@ def main(ctx: click.Context) -> None:
     \b
     croma-dask ingest features.npy manifest.csv cohort.zarr
     croma-dask score cohort.zarr --confounder center
+    croma-dask index cohort.zarr          # from some 300,000 rows on: score --index auto
     """
     shown = warnings.showwarning
     ctx.call_on_close(lambda: setattr(warnings, "showwarning", shown))
@@ -162,6 +164,7 @@ def info(store: str, verify: bool, as_json: bool, storage_options: dict[str, str
             click.echo("\nverified: rows and columns are those that were written")
 
 
+main.add_command(index)
 main.add_command(plan)
 main.add_command(score)
 

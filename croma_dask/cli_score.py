@@ -83,6 +83,12 @@ _OPTIONS = [
     click.option(
         "--threads", type=click.IntRange(min=1), help="Threads of this process. Default: all cores."
     ),
+    click.option(
+        "--index",
+        default="exact",
+        show_default=True,
+        help="exact, ivf, pynndescent, auto, or the place of an index (croma-dask index).",
+    ),
     cluster_options,
     storage_option,
 ]
@@ -91,6 +97,37 @@ _OPTIONS = [
 def cohort_options(function: F) -> F:
     """Add the options that plan and score share."""
     for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+_INDEX_OPTIONS = [
+    click.option(
+        "--recall", type=float, default=0.98, show_default=True,
+        help="Share of a sample's neighbours that an approximate search has to reach.",
+    ),
+    click.option(
+        "--probes", type=click.IntRange(min=1),
+        help="Clusters that a row looks into, in place of what --recall leads to.",
+    ),
+    click.option(
+        "--calibration", type=int, default=1000, show_default=True,
+        help="Queries that an approximate search runs exactly as well.",
+    ),
+    click.option("--seed", type=int, default=0, show_default=True, help="Of that sample."),
+    click.option(
+        "--start-k", type=int, default=200, show_default=True,
+        help="Typed candidates that a row meets at least in an approximate search.",
+    ),
+    click.option(
+        "--k-growth-factor", type=float, default=2.0, show_default=True, help="Growth of that."
+    ),
+]  # fmt: skip
+
+
+def index_options(function: F) -> F:
+    """Add the options of an approximate search."""
+    for option in reversed(_INDEX_OPTIONS):
         function = option(function)
     return function
 
@@ -126,6 +163,7 @@ def plan(
     show_default=True,
     help="What to do about units that CRoMa cannot score.",
 )
+@index_options
 @click.option("--out", metavar="PATH", help="Where the result goes: .zarr, .nc, .csv or .json.")
 @click.option("--overwrite", is_flag=True, help="Replace a result that is there.")
 @click.option(

@@ -225,6 +225,7 @@ def lay_out_probed(
         memory.streamed_bytes(cost, longest, n_tasks, fixed),
         int((loads / n_ranges + 4) * n_rows * row_bytes),
         memory.scratch_bytes(n_rows, spec.screened, spec.delivered) + 2 * 1024 * n_rows, terms,
+        most_rows=longest if shard_edges is not None else most,
     )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,43 +9,20 @@ from typing import Any
 import numpy as np
 
 from croma_dask import memory as mem
+from croma_dask.approximate import is_served
+from croma_dask.build import is_built
 from croma_dask.cluster import active_client, for_client, tasks_a_process, workers_of
-from croma_dask.cohort.align import Embedding
 from croma_dask.cohort.manifest import ColumnNames
-from croma_dask.errors import CromaDaskError
-from croma_dask.index.spec import ListSpec
-from croma_dask.index.threads import one_blas_thread
-from croma_dask.layout import (
-    Layout,
-    is_compiled,
-    lay_out,
-    lay_out_batches,
-)
-from croma_dask.options import merged
+from croma_dask.cost import Choice, choose, estimate_exact
+from croma_dask.index.partition import count_clusters
+from croma_dask.layout import Layout, lay_out_probed
+from croma_dask.options import Options, merged
 from croma_dask.robustness.preflight import Unscoreable, unscoreable
-from croma_dask.robustness.request import Request, prepare
+from croma_dask.robustness.request import Inputs, Request, prepare
 from croma_dask.score import DEFAULT_K, DEFAULT_METRICS, cohort_of
+from croma_dask.search import check_scopes
 
 __all__ = ["Plan", "plan"]
-
-_SELECT = 4e-9
-"""Seconds a core to walk one pair of rows of a tile, selection included (benchmarks/README.md)."""
-
-_MEASURE = 3.5e-10
-"""Seconds a core and feature to measure one pair exactly."""
-
-_ROW = 1.5e-5
-"""Seconds to score and label a row from its lists."""
-
-_SMALL_PAIR = 1.5e-7
-_SMALL_SCOPE = 2e-3
-_SMALL_ENTRY = 6e-7
-"""Seconds a pair of rows, a scope, and an entry of a list, of the numpy search."""
-
-_COMPILE = 5.0
-"""Seconds to compile the kernels, once a process."""
-
-_CALIBRATION_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -56,7 +32,7 @@ class Plan:
     Attributes
     ----------
     engine
-        ``small``, ``direct`` or ``streamed``.
+        ``small``, ``direct`` or ``streamed``, or ``ivf`` for an approximate search.
     n_samples, n_tiles, n_features, n_scopes
         Manifest rows, stored rows, length of a row, scopes searched each by itself.
     n_ranges, n_tasks
@@ -80,6 +56,10 @@ class Plan:
     product_rate, read_rate
         Multiply-adds a second of this machine's float32 matrix product, with as many threads as the
         run uses; bytes a second read from the embedding. Measured just now.
+    index
+        Kind of the index that would be used.
+    choice
+        What ``index="auto"`` takes, with the seconds of each kind and the reason.
     unscoreable
         Which units CRoMa cannot score, for each m.
     """
@@ -102,6 +82,8 @@ class Plan:
     seconds: float
     product_rate: float
     read_rate: float
+    index: str
+    choice: Choice
     unscoreable: tuple[Unscoreable, ...]
 
     def __str__(self) -> str:
@@ -111,10 +93,11 @@ class Plan:
             "small": "in memory, numpy (too small for anything else to be faster)",
             "direct": "in memory, compiled kernels",
             "streamed": "streamed in ranges of rows",
-        }[self.engine]
+        }.get(self.engine, "through an index, in ranges of clusters")
+        exactness = "exact" if self.index == "exact" else f"approximate ({self.index})"
         lines = [
             ("samples", f"{self.n_samples:,} x {self.n_features:,} ({self.n_tiles:,} stored rows)"),
-            ("search", f"exact, {how}; {self.n_scopes:,} scope{'s' * (self.n_scopes != 1)}"),
+            ("search", f"{exactness}, {how}; {self.n_scopes:,} scope{'s' * (self.n_scopes != 1)}"),
             ("tasks", f"{self.n_tasks:,} on {self.n_workers} process"
                       f"{'es' * (self.n_workers != 1)} x {self.tasks_at_once} at once; "
                       f"{self.n_ranges:,} ranges of {self.range_rows:,} rows"),
@@ -125,6 +108,9 @@ class Plan:
                        f"{mem.format_bytes(self.allowed_memory)} allowed ({terms})"),
             ("time", f"about {_duration(self.seconds)} (products {self.product_rate / 1e9:.0f} G "
                      f"multiply-adds/s, reads {mem.format_bytes(self.read_rate)}/s)"),
+            ("index", f"exact {_duration(self.choice.seconds['exact'])}, ivf about "
+                      f"{_duration(self.choice.seconds['ivf'])}; auto takes {self.choice.kind}: "
+                      f"{self.choice.why}"),
         ]  # fmt: skip
         lines += [("support", str(found)) for found in self.unscoreable]
         return "\n".join(f"{name:<9}{text}" for name, text in lines)
@@ -152,6 +138,7 @@ def plan(
     group: str = "group_id",
     sample_id: str = "sample_id",
     subset: str = "subset",
+    index: Any = "exact",
     memory: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
@@ -162,7 +149,7 @@ def plan(
     ----------
     cohort, manifest, confounder, design, metrics, k_candidates, m, skip_incomplete, label, group
         As in :func:`croma_dask.score`.
-    sample_id, subset, memory, threads, client
+    sample_id, subset, index, memory, threads, client
         As in :func:`croma_dask.score`.
 
     Returns
@@ -182,7 +169,7 @@ def plan(
     Reads the codes of the key columns, and for half a second rows of the embedding; for another
     half second it multiplies matrices.
     """
-    request = Request.of(metrics, k_candidates=k_candidates, m=m)
+    request = Request.of(metrics, k_candidates=k_candidates, m=m, index=index)
     options = merged(memory=memory, threads=threads)
     inputs = prepare(
         cohort_of(cohort), manifest, ColumnNames(confounder, label, group, sample_id, subset),
@@ -193,120 +180,53 @@ def plan(
     n_tasks = tasks_a_process(client, options)
     n_workers = workers_of(client)
     fixed = mem.manifest_bytes(inputs.manifest.n_rows, n_scores=request.n_scores)
-    sizes = [len(scope) for scope in inputs.scopes]
-    layouts = [
-        lay_out(
-            inputs.embedding, n, request.spec, options, n_tasks=n_tasks, fixed=fixed,
-            n_workers=n_workers,
-        )
-        for n in sorted(set(sizes))
-    ]  # fmt: skip
-    by_size = {layout.n_rows: layout for layout in layouts}
-    largest = layouts[-1]
-    bytes_read = sum(by_size[n].bytes_read for n in sizes)
-    n_pair_tasks = sum(by_size[n].n_tasks for n in sizes)
-    if len(sizes) > 1 and largest.engine != "streamed":
-        largest = lay_out_batches(
-            inputs.embedding, sizes, request.spec, options, n_threads=n_tasks, fixed=fixed
-        ).layout
-        bytes_read, n_pair_tasks = largest.bytes_read, largest.n_tasks
-    scratch = largest.scratch
-    if largest.engine == "streamed":
-        scratch = sum(by_size[n].scratch for n in sizes)
-    if largest.engine != "streamed":
-        # What fits memory is searched where it is called.
-        n_workers = 1
-    product = _product_rate(inputs.embedding.n_features, n_tasks)
-    read = _read_rate(inputs.embedding)
-    seconds = _seconds(
-        largest,
-        sizes,
-        inputs.embedding.n_features,
-        request.spec,
-        product / n_tasks,
-        n_tasks * n_workers,
-    )
-    seconds += bytes_read / read / max(1, n_tasks * n_workers)
+    exact = estimate_exact(
+        inputs.embedding, [len(scope) for scope in inputs.scopes], request.spec, options,
+        n_tasks=n_tasks, n_workers=n_workers, fixed=fixed,
+    )  # fmt: skip
+    choice = choose(
+        exact, inputs.manifest.n_rows, inputs.embedding.n_features, request.spec,
+        served=is_served(inputs.embedding, inputs.scopes), built=is_built(inputs.embedding),
+    )  # fmt: skip
+    layout, seconds, kind = exact.layout, exact.seconds, "exact"
+    if request.how is not None:
+        kind = choice.kind if request.how.index == "auto" else str(request.how.index)
+    if kind != "exact":
+        check_scopes(inputs.scopes)
+        layout = _of_index(inputs, request, options, n_tasks, n_workers, fixed)
+        seconds = choice.seconds["ivf"]
     return Plan(
-        engine=largest.engine,
+        engine=layout.engine,
         n_samples=inputs.manifest.n_rows,
         n_tiles=inputs.embedding.n_tiles,
         n_features=inputs.embedding.n_features,
         n_scopes=len(inputs.scopes),
-        n_ranges=len(largest.edges) - 1,
-        n_tasks=n_pair_tasks,
-        range_rows=int(np.diff(largest.edges).max()),
-        bytes_read=bytes_read,
-        peak_memory=largest.peak,
+        n_ranges=len(layout.edges) - 1,
+        n_tasks=layout.n_tasks if kind != "exact" else exact.n_tasks,
+        range_rows=int(np.diff(layout.edges).max()),
+        bytes_read=layout.bytes_read if kind != "exact" else exact.bytes_read,
+        peak_memory=layout.peak,
         allowed_memory=mem.allowed_bytes(options.memory),
-        scratch_bytes=scratch,
-        memory_terms=largest.terms,
-        n_workers=n_workers,
+        scratch_bytes=layout.scratch if kind != "exact" else exact.scratch,
+        memory_terms=layout.terms,
+        n_workers=exact.n_workers if kind == "exact" else n_workers,
         tasks_at_once=n_tasks,
         seconds=seconds,
-        product_rate=product,
-        read_rate=read,
+        product_rate=exact.product_rate,
+        read_rate=exact.read_rate,
+        index=kind,
+        choice=choice,
         unscoreable=tuple(unscoreable(inputs.manifest, inputs.scopes, request.m)),
     )
 
 
-def _seconds(
-    layout: Layout, sizes: list[int], n_features: int, spec: ListSpec, product: float, slots: int
-) -> float:
-    """Estimate a run without its reading, from what was measured of its parts."""
-    pairs = float(sum(n * n for n in sizes))
-    rows = sum(sizes)
-    scoring = _ROW * rows
-    if layout.engine == "small":
-        listed = _SMALL_ENTRY * rows * spec.clipped(layout.n_rows).screened
-        return scoring + listed + _SMALL_PAIR * pairs + _SMALL_SCOPE * len(sizes)
-    n_ranges = len(layout.edges) - 1
-    # Tasks of one round work side by side, and a block of ranges is in one of them.
-    busy = min(slots, max(1, -(-n_ranges // layout.per_block) // 2)) if n_ranges > 1 else slots
-    screened = spec.clipped(layout.n_rows).screened
-    # Each partner of a range brings entries that have to be measured, ever fewer of them.
-    measured = rows * screened * (1.0 + np.log(n_ranges))
-    cores = _SELECT * pairs / 2 + _MEASURE * n_features * measured
-    compiling = 0.0 if is_compiled() else _COMPILE
-    products = pairs / 2 * n_features / product
-    return float(scoring + compiling + (cores + products) / busy)
-
-
-def _product_rate(n_features: int, n_threads: int) -> float:
-    """Multiply-adds a second of float32 products of the tiles' shape, on all threads together."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    a = np.ones((512, n_features), np.float32)
-    b = np.ones((1024, n_features), np.float32)
-
-    def work(_: int) -> int:
-        out = np.empty((512, 1024), np.float32)
-        done, until = 0, time.perf_counter() + _CALIBRATION_SECONDS
-        while time.perf_counter() < until:
-            np.matmul(a, b.T, out=out)
-            done += 1
-        return done
-
-    started = time.perf_counter()
-    with one_blas_thread(), ThreadPoolExecutor(n_threads) as pool:
-        done = sum(pool.map(work, range(n_threads)))
-    return done * 512 * 1024 * n_features / (time.perf_counter() - started)
-
-
-def _read_rate(embedding: Embedding) -> float:
-    """Bytes a second of reading chunks from all over the embedding."""
-    if not embedding.stored:
-        return 5e9
-    store = embedding.data
-    step = int(store.chunk_rows)
-    starts = np.linspace(0, max(store.n_tiles - step, 0), 16).astype(int) // step * step
-    size, started = 0, time.perf_counter()
-    for lo in starts:
-        try:
-            size += store.read_tiles(int(lo), min(int(lo) + step, store.n_tiles)).nbytes
-        except (CromaDaskError, OSError):
-            continue
-        if time.perf_counter() - started > _CALIBRATION_SECONDS:
-            break
-    # Nothing could be read (a store whose chunks are not there yet): assume a plain disk.
-    return size / (time.perf_counter() - started) if size else 1e9
+def _of_index(
+    inputs: Inputs, request: Request, options: Options, n_tasks: int, n_workers: int, fixed: int
+) -> Layout:
+    """Lay out a search through an index, as it will most likely be clustered."""
+    n = inputs.embedding.n_tiles
+    edges = np.linspace(0, n, count_clusters(n, None) + 1).astype(np.int64)
+    return lay_out_probed(
+        inputs.embedding, "ivf", edges, request.spec, options, n_tasks=n_tasks, fixed=fixed,
+        n_workers=n_workers,
+    )  # fmt: skip

@@ -37,6 +37,13 @@ def score(
     group: str = "group_id",
     sample_id: str = "sample_id",
     subset: str = "subset",
+    index: Any = "exact",
+    recall: float = 0.98,
+    probes: int | None = None,
+    calibration: int = 1000,
+    seed: int = 0,
+    start_k: int = 200,
+    k_growth_factor: float = 2.0,
     keep_neighbors: str | os.PathLike[str] | None = None,
     memory: int | str | None = None,
     threads: int | None = None,
@@ -76,6 +83,22 @@ def score(
         Leave subsets that are no complete 2x2 out, with a warning.
     label, group, sample_id, subset
         Names of the other key columns.
+    index
+        ``exact``; ``ivf`` or ``pynndescent`` for the approximate index of that kind beside the
+        store (built where there is none); ``auto`` for the one that a cost model prefers
+        (:func:`croma_dask.plan` tells which, and why); or the place of an index, or what
+        :func:`croma_dask.build_index` returns. Approximate ones serve the design ``all``.
+    recall
+        Of an approximate search: share of a sample's neighbours of any type that it has to reach,
+        in (0, 1]; it looks as far as that takes. Typed lists may miss twice that share.
+    probes
+        Clusters that a row looks into, in place of what `recall` leads to.
+    calibration, seed
+        Of an approximate search: queries that are searched exactly as well, to tell what it has
+        cost, and the seed that draws them.
+    start_k, k_growth_factor
+        Of an approximate search: typed candidates that a row meets at least, and the factor by
+        which that grows until the recall is reached.
     keep_neighbors
         Local folder in which the neighbours are kept, and from which they are taken where an
         earlier call has left them for the same embedding, groups and design: RI and MaRI for
@@ -104,6 +127,8 @@ def score(
     -----
     SupportWarning, InputWarning, RuntimeWarning
         As the metrics' own ``compute``.
+    RecallWarning
+        An approximate search has found less than 0.95 of a sample's neighbours.
 
     Notes
     -----
@@ -114,7 +139,8 @@ def score(
 
     request = Request.of(
         metrics, k_candidates=k_candidates, m=m, alpha=alpha, tau=tau, warn_tau=warn_tau,
-        on_undefined=on_undefined,
+        on_undefined=on_undefined, index=index, recall=recall, probes=probes,
+        calibration=calibration, seed=seed, start_k=start_k, k_growth_factor=k_growth_factor,
     )  # fmt: skip
     results = evaluate(
         cohort_of(cohort), manifest, ColumnNames(confounder, label, group, sample_id, subset),

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from croma_dask import fingerprint
+from croma_dask.approximate import Approximation, Sample, is_served, search_index
+from croma_dask.build import find_index, is_built
 from croma_dask.cluster import for_client, tasks_a_process, workers_of
 from croma_dask.cohort.align import Embedding
 from croma_dask.cohort.design import Scope
+from croma_dask.cost import choose, estimate_exact
+from croma_dask.errors import SchemaError
+from croma_dask.first_pass import look_over, open_source
 from croma_dask.index.neighbors import Neighbors, ResidentLists
 from croma_dask.index.profile import (
     Profile,
     check_profile,
-    combine_profiles,
-    profile_rows,
     warn_zero_rows,
 )
-from croma_dask.index.source import ArraySource, Codes, RowSource, StoreSource, TakenRows, spool
+from croma_dask.index.source import ArraySource, Codes, RowSource, TakenRows
 from croma_dask.index.spec import ListSpec
 from croma_dask.index.spill import Spill
+from croma_dask.index.stored import StoredIndex
 from croma_dask.index.threads import one_blas_thread
 from croma_dask.layout import (
     is_compiled,
@@ -38,17 +39,12 @@ from croma_dask.layout import (
 from croma_dask.options import Options
 from croma_dask.progress import Progress
 from croma_dask.resume import own_folder
-from croma_dask.tasks import run_graph
 
-__all__ = ["Found", "search"]
+__all__ = ["Found", "check_scopes", "search"]
 
 log = logging.getLogger("croma_dask")
 
-_PROFILE_ROWS = 32 * fingerprint.BLOCK_ROWS
 _ALARMING_SHARE = 0.05
-
-_HELD = 32 << 20
-"""Bytes of a lazy array up to which it is simply computed."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +61,16 @@ class Found:
         Content fingerprint of the embedding.
     reused
         Which lists came from an earlier search: empty, ``global``, ``typed`` or ``global,typed``.
+    index, sample
+        Of an approximate search: its index, and queries that were searched exactly as well.
     """
 
     neighbors: list[Neighbors]
     profile: Profile
     fingerprint: str
     reused: str = ""
+    index: StoredIndex | None = None
+    sample: Sample | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,7 @@ def search(
     fixed: int = 0,
     keep: contextlib.ExitStack,
     seen: Profile | None = None,
+    how: Approximation | None = None,
 ) -> Found:
     """Find the neighbours of all rows of all scopes.
 
@@ -127,6 +128,8 @@ def search(
         Closes what the result still reads from (scratch folders) when the caller is done.
     seen
         What an earlier first pass over these rows has seen, where their fingerprint is known.
+    how
+        Which index to search through, and how far; None for the exact search.
 
     Raises
     ------
@@ -147,20 +150,36 @@ def search(
     """
     options = for_client(options, client)
     n_tasks = tasks_a_process(client, options)
+    if how is not None and how.index == "auto":
+        how = _settle(embedding, scopes, spec, options, how, client, n_tasks, fixed)
+    if how is not None:
+        check_scopes(scopes)
     largest = max(len(scope) for scope in scopes)
     spec = spec.clipped(largest)
     n_workers = workers_of(client)
-    layout = lay_out(
-        embedding, largest, spec, options, n_tasks=n_tasks, fixed=fixed, n_workers=n_workers
-    )
-    streamed = layout.engine == "streamed"
-    source = _open_source(embedding, options, keep, streamed=streamed, workers=client is not None)
+    streamed = True
+    if how is None:
+        layout = lay_out(
+            embedding, largest, spec, options, n_tasks=n_tasks, fixed=fixed, n_workers=n_workers
+        )
+        streamed = layout.engine == "streamed"
+    source = open_source(embedding, options, keep, streamed=streamed, workers=client is not None)
     if seen is not None and embedding.fingerprint:
         profile, digest = seen, embedding.fingerprint
     else:
-        profile, digest = _profile(source, embedding, options, client)
+        profile, digest = look_over(source, embedding, options, client)
     check_profile(profile)
     warn_zero_rows(profile)
+    if how is not None:
+        index = find_index(
+            how.index, embedding, source, digest, profile.mean, options, client=client,
+            n_tasks=n_tasks, keep=keep,
+        )  # fmt: skip
+        neighbors, sample = search_index(
+            index, embedding, scopes[0], spec, how, options, client=client, n_tasks=n_tasks,
+            fixed=fixed, keep=keep,
+        )  # fmt: skip
+        return Found([neighbors], profile, digest, index=index, sample=sample)
     run = _Run(embedding, source, spec, options, client, n_tasks, fixed, profile, digest, keep)
     if len(scopes) == 1 or streamed:
         found = [_search_scope(run, scope) for scope in scopes]
@@ -178,57 +197,36 @@ def search(
     return Found(found, profile, digest)
 
 
-def _open_source(
-    embedding: Embedding,
-    options: Options,
-    keep: contextlib.ExitStack,
-    *,
-    streamed: bool,
-    workers: bool,
-) -> RowSource:
-    """Open the rows by reference; what cannot be opened again elsewhere goes to scratch first."""
-    data = embedding.data
-    if embedding.stored:
-        return StoreSource(data)
-    lazy = hasattr(data, "dask")
-    size = embedding.n_tiles * embedding.n_features * embedding.dtype.itemsize
-    if (lazy and (streamed or size > _HELD)) or (
-        streamed and workers and isinstance(data, np.ndarray)
-    ):
-        folder = own_folder(options, "rows-", keep)
-        return spool(data, str(Path(folder) / "rows.npy"), step=4096)
-    return ArraySource(np.asarray(data) if lazy else data)
+def _settle(
+    embedding: Embedding, scopes: Sequence[Scope], spec: ListSpec, options: Options,
+    how: Approximation, client: Any, n_tasks: int, fixed: int,
+) -> Approximation | None:  # fmt: skip
+    """Choose the index for ``auto``, and say which and why; None for the exact search."""
+    sizes = [len(scope) for scope in scopes]
+    exact = estimate_exact(
+        embedding, sizes, spec, options, n_tasks=n_tasks, n_workers=workers_of(client), fixed=fixed
+    )
+    choice = choose(
+        exact, sum(sizes), embedding.n_features, spec, served=is_served(embedding, scopes),
+        built=is_built(embedding),
+    )  # fmt: skip
+    log.info("index='auto' takes %s: %s", choice.kind, choice.why)
+    return None if choice.kind == "exact" else replace(how, index=choice.kind)
 
 
-def _profile(
-    source: RowSource, embedding: Embedding, options: Options, client: Any
-) -> tuple[Profile, str]:
-    """Look at every row once; hash them on the way where their fingerprint is not known."""
-    known = embedding.fingerprint
-    spans = [
-        (lo, min(source.n_rows, lo + _PROFILE_ROWS))
-        for lo in range(0, source.n_rows, _PROFILE_ROWS)
-    ]
+def check_scopes(scopes: Sequence[Scope]) -> None:
+    """Refuse what an approximate index does not serve.
 
-    def look(span: tuple[int, int]) -> Profile:
-        return profile_rows(source, *span, digest=not known)
-
-    if client is not None and len(spans) > 1 and not isinstance(source, ArraySource):
-        token = uuid.uuid4().hex
-        keys = [f"croma-profile-{token}-{number}" for number in range(len(spans))]
-        parts = run_graph({k: (look, span) for k, span in zip(keys, spans, strict=True)}, keys,
-                          client=client)  # fmt: skip
-    elif len(spans) > 1 and options.n_threads > 1:
-        with ThreadPoolExecutor(options.n_threads) as pool:
-            parts = list(pool.map(look, spans))
-    else:
-        parts = [look(span) for span in spans]
-    profile = combine_profiles(parts)
-    if not known:
-        known = fingerprint.combine(
-            profile.digests, (source.n_rows, source.n_features), source.dtype
+    Raises
+    ------
+    SchemaError
+        Several scopes, or one of a part of the rows.
+    """
+    if len(scopes) > 1 or scopes[0].rows is not None:
+        raise SchemaError(
+            "an approximate index serves the design 'all'; under 'paired_2x2' subsets are small "
+            "and searched exactly: use index='exact' (--index exact)"
         )
-    return profile, known
 
 
 def _codes_of(scope: Scope) -> Codes:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from croma_dask import __version__
 from croma_dask.cohort.chunks import ChunkReader
 from croma_dask.cohort.layout import chunk_rows_for
 from croma_dask.cohort.location import Location, open_root
@@ -259,14 +260,26 @@ class StoredIndex:
             yield slice(at - lo, stop - lo), shard.read(at - start, stop - start)
             at = stop
 
+    def is_finished(self) -> bool:
+        """Whether there is a whole index here; False where there is none, or one not finished."""
+        raw = self.location.read_bytes("zarr.json")
+        attrs = json.loads(raw).get("attributes", {}) if raw else {}
+        return attrs.get("format") == FORMAT and attrs.get("status") == COMPLETE
+
     def matches(self, fingerprint: str) -> None:
-        """Refuse an index of other rows.
+        """Refuse an index of other rows, or of another version.
 
         Raises
         ------
         StoreError
-            The index is stale: its rows are not those of the cohort.
+            The index is stale.
         """
+        made, here = self.attrs["croma_dask_version"], __version__
+        if made != here:
+            raise StoreError(
+                f"{self.url} was built by croma-dask {made}, this is {here}; build it again with "
+                "overwrite=True (croma-dask index --overwrite)"
+            )
         if self.embedding_fingerprint != fingerprint:
             raise StoreError(
                 f"{self.url} is stale: it was built over rows with the fingerprint "

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterable
 from typing import Any
 
+from croma_dask.approximate import Approximation
 from croma_dask.errors import SchemaError
+from croma_dask.index.recipe import KINDS
+from croma_dask.index.stored import StoredIndex
 
-__all__ = ["check_alpha", "check_k", "check_m", "check_radius"]
+__all__ = ["check_alpha", "check_index", "check_k", "check_m", "check_radius"]
+
+
+_LEAST_SAMPLE = 100
+"""Rows of a calibration sample below which its interval is a guess."""
 
 
 def _is_single(value: Any) -> bool:
@@ -64,3 +72,44 @@ def check_radius(start_k: Any, k_growth_factor: Any) -> None:
         raise SchemaError(f"k_growth_factor must be a number, found {k_growth_factor!r}") from err
     if not growth > 1.0:
         raise SchemaError(f"k_growth_factor must be above 1, found {k_growth_factor!r}")
+
+
+def check_index(
+    index: Any, *, recall: Any, probes: Any, calibration: Any, seed: Any, start_k: Any,
+    k_growth_factor: Any,
+) -> Approximation | None:  # fmt: skip
+    """Return how an approximate search shall go; None for the exact one."""
+    try:
+        wanted = float(recall)
+    except (TypeError, ValueError) as err:
+        raise SchemaError(f"recall must be a number in (0, 1], found {recall!r}") from err
+    if not 0.0 < wanted <= 1.0:
+        raise SchemaError(f"recall must be in (0, 1], found {recall!r}")
+    if probes is not None:
+        (probes,) = _positive_ints([probes], "probes")
+    (rows,) = _positive_ints([calibration], "calibration")
+    if rows < _LEAST_SAMPLE:
+        raise SchemaError(
+            f"calibration must be at least {_LEAST_SAMPLE} rows for an interval to mean anything, "
+            f"found {calibration!r}"
+        )
+    try:
+        number = operator.index(seed)
+    except TypeError as err:
+        raise SchemaError(f"seed must be a whole number, found {seed!r}") from err
+    if number < 0:
+        raise SchemaError(f"seed must be 0 or larger, found {seed!r}")
+    if isinstance(index, str) and index.strip().lower() in ("exact", "auto", *KINDS):
+        index = index.strip().lower()
+    elif isinstance(index, os.PathLike):
+        index = os.fspath(index)
+    elif not isinstance(index, StoredIndex) and not (
+        isinstance(index, str) and ("/" in index or os.path.exists(index))
+    ):
+        raise SchemaError(
+            f"index is 'exact', 'auto', {', '.join(map(repr, KINDS))}, or the place of an index "
+            f"that build_index has made, found {index!r}"
+        )
+    if isinstance(index, str) and index == "exact":
+        return None
+    return Approximation(index, wanted, probes, int(start_k), float(k_growth_factor), rows, number)

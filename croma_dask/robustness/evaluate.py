@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from croma_dask import memory
+from croma_dask.approximate import Approximation
 from croma_dask.cluster import active_client
 from croma_dask.cohort.manifest import ColumnNames
 from croma_dask.index.profile import Profile
@@ -32,12 +33,13 @@ def searched(
     client: Any,
     keep: contextlib.ExitStack,
     seen: Profile | None = None,
+    how: Approximation | None = None,
 ) -> Found:
     """Find the neighbours that a request needs; the arguments are those of the search."""
     fixed = memory.manifest_bytes(inputs.manifest.n_rows, n_scores=n_scores)
     return search(
         inputs.embedding, inputs.scopes, spec, options, client=client, fixed=fixed, keep=keep,
-        seen=seen,
+        seen=seen, how=how,
     )  # fmt: skip
 
 
@@ -65,13 +67,15 @@ def evaluate(
     with contextlib.ExitStack() as keep:
 
         def find(inputs: Inputs, spec: ListSpec, seen: Profile | None = None) -> Found:
-            return searched(inputs, spec, request.n_scores, settings, client, keep, seen)
+            return searched(
+                inputs, spec, request.n_scores, settings, client, keep, seen, request.how
+            )
 
         if keep_neighbors is None:
             found = find(inputs, request.spec)
         else:
             found = reuse_or_search(inputs, request, keep_neighbors, find)
-        shared = Shared.of(inputs, found)
+        shared = Shared.of(inputs, found, request)
         results: dict[str, xr.Dataset] = {}
         if request.k_candidates:
             results |= index_results(inputs, found.neighbors, request, shared)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,18 @@ from croma_dask import fingerprint, memory, schema
 from croma_dask.cohort.manifest import Manifest
 from croma_dask.errors import SupportWarning, name_items, warn
 from croma_dask.index.neighbors import Neighbors
+from croma_dask.index.tune import Tuned
 from croma_dask.robustness import index_scores
+from croma_dask.robustness.calibration import (
+    Recall,
+    SampleLists,
+    calibrate_index,
+    label_calibration,
+    recall_of,
+    warn_recall,
+)
 from croma_dask.robustness.margin import score_margin
+from croma_dask.robustness.margin_error import calibrate_margin
 from croma_dask.robustness.request import Inputs, Request
 from croma_dask.robustness.statistics import population_std, tail_of
 from croma_dask.robustness.tau import resolve_tau, typed_median
@@ -80,6 +91,14 @@ def index_results(
             "curve": score.curve,
             "balanced_accuracy": choice.balanced_accuracy,
         }
+        if shared.trial is not None:
+            error = calibrate_index(
+                inputs.scopes[0], shared.trial.approx, shared.trial.exact, choice.k, tau,
+                score.value,
+            )  # fmt: skip
+            values |= label_calibration(
+                name, shared.trial.recall, {"value": error}, shared.trial.exact.rows.size
+            )
         coords = {
             **shared.coords,
             "k_candidate": (("k_candidate",), np.asarray(candidates, np.int64)),
@@ -144,6 +163,22 @@ def margin_result(
     }
     # An exhaustive search has no radius to widen.
     values |= {"n_pairs": len(inputs.scopes), "k_start": radius, "k_final": radius, "retries": 0}
+    if shared.trial is not None:
+        tuned = shared.trial.tuned
+        values |= {
+            "k_start": request.how.start_k if request.how is not None else radius,
+            "k_final": tuned.radius.typed, "retries": tuned.steps,
+        }  # fmt: skip
+        errors = [
+            calibrate_margin(
+                shared.trial.approx, shared.trial.exact, m, request.alpha, score.sample_values
+            )
+            for m, score in zip(request.m, scores, strict=True)
+        ]
+        values |= label_calibration(
+            "CRoMa", shared.trial.recall, errors[0] if request.single_m else errors,
+            shared.trial.exact.rows.size,
+        )  # fmt: skip
     radii = np.asarray(request.m, np.int64)
     coords: dict[str, Any] = {
         **shared.coords,
@@ -173,15 +208,65 @@ class Shared:
         What every result says of itself.
     coords
         Coordinates along `sample` and `subset`.
+    trial
+        Of an approximate search, the sample that tells what it has cost.
     """
 
     attrs: dict[str, Any]
     coords: dict[str, tuple[tuple[str, ...], Any]]
+    trial: Trial | None = None
 
     @classmethod
-    def of(cls, inputs: Inputs, found: Found) -> Shared:
-        """Describe a search."""
-        return cls(about(inputs, found), coords_of(inputs))
+    def of(cls, inputs: Inputs, found: Found, request: Request) -> Shared:
+        """Describe a search.
+
+        Warns
+        -----
+        RecallWarning
+            An approximate search has missed too much.
+        """
+        attrs = about(inputs, found)
+        if found.index is None or found.sample is None or request.how is None:
+            return cls(attrs, coords_of(inputs))
+        how, tuned = request.how, found.sample.tuned
+        neighbors = found.neighbors[0]
+        exact = SampleLists.of_delivered(found.sample.rows, found.sample.exact, neighbors.spec)
+        approx = SampleLists.of_neighbors(found.sample.rows, neighbors)
+        recall = recall_of(approx, exact)
+        warn_recall(recall, "recall" if how.probes is None else "probes")
+        attrs |= {
+            "index": found.index.kind,
+            "index_parameters": json.dumps(found.index.parameters, sort_keys=True),
+            "recall": float(np.nanmin(recall))
+            if not neighbors.spec.n_global
+            else recall.recall_global,
+            "recall_wanted": how.recall,
+            "probes": tuned.radius.probes,
+            "n_clusters": found.index.partition.n_clusters,
+            "typed_radius": tuned.radius.typed,
+            "calibration_seed": how.seed,
+        }
+        return cls(attrs, coords_of(inputs), Trial(tuned, exact, approx, recall))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a sample tells of an approximate search.
+
+    Attributes
+    ----------
+    tuned
+        The radius.
+    exact, approx
+        Lists of the sample from the exact search, and from the approximate one.
+    recall
+        Share of the former that the latter hold.
+    """
+
+    tuned: Tuned
+    exact: SampleLists
+    approx: SampleLists
+    recall: Recall
 
 
 def about(inputs: Inputs, found: Found) -> dict[str, Any]:

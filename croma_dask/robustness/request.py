@@ -7,12 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from croma_dask import schema
+from croma_dask.approximate import Approximation
 from croma_dask.cohort.align import Embedding, resolve
 from croma_dask.cohort.design import Design, Scope, check_design, scopes_of
 from croma_dask.cohort.manifest import ColumnNames, Manifest, read_manifest
 from croma_dask.errors import SchemaError
 from croma_dask.index.spec import ListSpec
-from croma_dask.robustness.arguments import check_alpha, check_k, check_m, check_radius
+from croma_dask.robustness.arguments import (
+    check_alpha,
+    check_index,
+    check_k,
+    check_m,
+    check_radius,
+)
 from croma_dask.robustness.tau import check_tau
 
 __all__ = ["Inputs", "Request", "prepare"]
@@ -36,6 +43,8 @@ class Request:
         Pinned bandwidth of MaRI, and whether to warn when it is far off.
     on_undefined
         ``report`` or ``raise`` for units that CRoMa cannot score.
+    how
+        Index to search through; None searches exactly.
     """
 
     metrics: tuple[str, ...]
@@ -46,12 +55,14 @@ class Request:
     tau: float | None = None
     warn_tau: bool = True
     on_undefined: str = "report"
+    how: Approximation | None = None
 
     @classmethod
     def of(
         cls, metrics: Sequence[str] | str, *, k_candidates: Any = None, m: Any = None,
         alpha: Any = 0.1, tau: Any = None, warn_tau: bool = True, on_undefined: str = "report",
-        start_k: Any = 200, k_growth_factor: Any = 2.0,
+        start_k: Any = 200, k_growth_factor: Any = 2.0, index: Any = "exact", recall: Any = 0.98,
+        probes: Any = None, calibration: Any = 1000, seed: Any = 0,
     ) -> Request:  # fmt: skip
         """Check what the caller asked for."""
         names = [metrics] if isinstance(metrics, str) else list(metrics)
@@ -68,12 +79,17 @@ class Request:
         if on_undefined not in ("report", "raise"):
             raise SchemaError(f"on_undefined is 'report' or 'raise', found {on_undefined!r}")
         check_radius(start_k, k_growth_factor)
+        how = check_index(
+            index, recall=recall, probes=probes, calibration=calibration, seed=seed,
+            start_k=start_k, k_growth_factor=k_growth_factor,
+        )  # fmt: skip
         indexed = any(name != "CRoMa" for name in chosen)
         radii, single = check_m(m) if "CRoMa" in chosen else ((), True)
         return cls(
             tuple(dict.fromkeys(chosen)),
             check_k(k_candidates) if indexed else (),
             radii, single, check_alpha(alpha), check_tau(tau), bool(warn_tau), on_undefined,
+            how,
         )  # fmt: skip
 
     @property

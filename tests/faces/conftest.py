@@ -52,7 +52,9 @@ def make_paired(n_subsets: int = 3, rows: int = 40) -> tuple[Any, pd.DataFrame]:
 @pytest.fixture(autouse=True)
 def _short_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure the machine for a moment only: no test here looks at the rate."""
-    module = importlib.import_module("croma_dask.plan")
+    # With all that a plan imports, so that no test's patch is taken for the real thing by it.
+    importlib.import_module("croma_dask.plan")
+    module = importlib.import_module("croma_dask.cost")
     monkeypatch.setattr(module, "_CALIBRATION_SECONDS", 0.02)
 
 

@@ -57,7 +57,7 @@ def test_plan__reads_a_few_chunks_to_time_them_and_nothing_else(
 
     place = cd.write_cohort(tmp_path / "c.zarr", *make_cohort(6_000), chunk_rows=50)
     counting.rows = 0
-    for name in ("croma_dask.search.search", "croma_dask.search._profile"):
+    for name in ("croma_dask.search.search", "croma_dask.search.look_over"):
         monkeypatch.setattr(name, never)
     before = set(sys.modules)
     with cd.set_options(scratch=str(tmp_path / "scratch")):
@@ -147,7 +147,7 @@ def test_plan__is_frozen_and_prints_its_numbers(plan: cd.Plan) -> None:
         plan.n_tasks = 1  # type: ignore[misc]
     text = str(plan)
     assert [line.split()[0] for line in text.splitlines()] == [
-        "samples", "search", "tasks", "disk", "memory", "time", "support",
+        "samples", "search", "tasks", "disk", "memory", "time", "index", "support",
     ]  # fmt: skip
     for part in (
         "3,000 x 6", "streamed in ranges of rows", f"{plan.n_tasks:,} on 1 process x 2 at once",

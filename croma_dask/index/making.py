@@ -1,0 +1,146 @@
+"""Tasks that build an index, and the folder that they fill."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from croma_dask.cohort.layout import chunk_rows_for
+from croma_dask.cohort.location import Location
+from croma_dask.errors import StoreError
+from croma_dask.index.partition import assign
+from croma_dask.index.recipe import Recipe
+from croma_dask.index.source import RowSource, TakenRows
+from croma_dask.index.stored import (
+    COMPLETE,
+    FORMAT,
+    FORMAT_VERSION,
+    ROWS,
+    WRITING,
+    shard_name,
+)
+from croma_dask.index.threads import one_blas_thread
+from croma_dask.kernels.typing import I32
+
+if TYPE_CHECKING:
+    import zarr
+
+__all__ = ["Work", "assign_span", "finish", "prepare", "write_array", "write_shard"]
+
+log = logging.getLogger("croma_dask")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the tasks of a build share: places, no arrays."""
+
+    source: RowSource
+    location: Location
+    recipe: Recipe
+
+    def open(self) -> zarr.Group:
+        """Open the index that is being built."""
+        import zarr
+
+        return zarr.open_group(self.location.zarr_store(read_only=False), mode="r+")
+
+
+def prepare(
+    location: Location, key: dict[str, Any], source: RowSource, *, overwrite: bool, resume: bool
+) -> zarr.Group | None:
+    """Root of the index to write; None where the very one is there already."""
+    import zarr
+
+    if location.is_file():
+        raise StoreError(f"{location.url} is a file; name another place for the index")
+    if location.names():
+        raw = location.read_bytes("zarr.json")
+        attrs = json.loads(raw).get("attributes", {}) if raw else {}
+        if attrs.get("format") != FORMAT:
+            raise StoreError(
+                f"{location.url} exists and is no index, so it is left alone; name another place"
+            )
+        same = all(attrs.get(name) == value for name, value in key.items())
+        if same and attrs.get("format_version") == FORMAT_VERSION:
+            if attrs.get("status") == COMPLETE and not overwrite:
+                return None
+            if attrs.get("status") == WRITING and resume and not overwrite:
+                log.warning("going on with %s, which was started and not finished", location.url)
+                return zarr.open_group(location.zarr_store(read_only=False), mode="r+")
+        elif attrs.get("status") == COMPLETE and not overwrite:
+            differ = [name for name, value in key.items() if attrs.get(name) != value]
+            raise StoreError(
+                f"{location.url} is another index ({', '.join(differ)} differ"
+                f"{'s' * (len(differ) == 1)}: {attrs.get(differ[0])!r} there, {key[differ[0]]!r} "
+                "asked for); pass overwrite=True (--overwrite) to replace it"
+                if differ
+                else f"{location.url} is an index of another layout version; pass overwrite=True "
+                "(--overwrite) to replace it"
+            )
+        location.remove(last="zarr.json")
+    root = zarr.open_group(location.zarr_store(read_only=False), mode="w", zarr_format=3)
+    root.attrs.put(
+        {
+            "format": FORMAT, "format_version": FORMAT_VERSION, "status": WRITING, **key,
+            "n_rows": source.n_rows, "n_features": source.n_features,
+            "dtype": str(np.dtype(source.dtype).newbyteorder("=")),
+        }
+    )  # fmt: skip
+    return root
+
+
+def finish(root: zarr.Group, location: Location) -> None:
+    """Mark the index as whole, last of all."""
+    import zarr
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Consolidated metadata is currently not part")
+        zarr.consolidate_metadata(root.store)
+    found = zarr.open_group(location.zarr_store(read_only=False), mode="r+", use_consolidated=True)
+    found.attrs.put({**dict(root.attrs), "status": COMPLETE})
+
+
+def write_array(group: zarr.Group, name: str, value: np.ndarray) -> None:
+    """Write a small array whole."""
+    array = group.create_array(
+        name, shape=value.shape, dtype=value.dtype, chunks=value.shape, compressors=None,
+        overwrite=True,
+    )  # fmt: skip
+    array[...] = value
+
+
+def assign_span(work: Work, lo: int, hi: int) -> I32:
+    """Nearest centre of rows lo..hi."""
+    root = work.open()
+    mean, centres = np.asarray(root["mean"][...]), np.asarray(root["trained"][...])  # type: ignore[index]
+    with one_blas_thread():
+        return assign(work.source, lo, hi, mean, centres)
+
+
+def write_shard(work: Work, number: int) -> int:
+    """Write the rows of a shard and what its kind of search needs; return how many rows.
+
+    A shard that is there whole is left as it is.
+    """
+    root = work.open()
+    edges = np.asarray(root["shard_edges"][...])  # type: ignore[index]
+    lo, hi = int(edges[number]), int(edges[number + 1])
+    name = shard_name(number)
+    if name in root and root[name].attrs.get("status") == COMPLETE:
+        return hi - lo
+    group = root.create_group(name, overwrite=True)
+    order = np.asarray(root["order"][lo:hi])  # type: ignore[index]
+    rows = TakenRows(work.source, order).read(0, hi - lo)
+    step = min(hi - lo, chunk_rows_for(rows.shape[1], rows.dtype.itemsize))
+    array = group.create_array(
+        ROWS, shape=rows.shape, dtype=rows.dtype, chunks=(step, rows.shape[1]), compressors=None,
+        filters=None, fill_value=np.nan if rows.dtype.kind == "f" else 0,
+    )  # fmt: skip
+    array[...] = rows
+    group.attrs.put({"status": COMPLETE})
+    return hi - lo

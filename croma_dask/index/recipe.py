@@ -1,0 +1,75 @@
+"""With what an index is built, and what tells it from another one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from croma_dask import __version__
+from croma_dask.errors import SchemaError
+
+__all__ = ["KINDS", "Recipe"]
+
+KINDS = ("ivf", "pynndescent")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """With what an index is built.
+
+    Attributes
+    ----------
+    kind
+        ``ivf`` or ``pynndescent``.
+    cluster_rows, shard_rows
+        Rows of a cluster on average, and of a shard at most; None for what suits size and memory.
+    n_neighbors
+        Neighbours a row in the graph of a pynndescent index.
+    seed
+        Of everything random.
+    """
+
+    kind: str
+    cluster_rows: int | None = None
+    shard_rows: int | None = None
+    n_neighbors: int = 60
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if self.kind not in KINDS:
+            raise SchemaError(
+                f"there is no index of the kind {self.kind!r}; there are {', '.join(KINDS)}"
+            )
+        for name in ("cluster_rows", "shard_rows", "n_neighbors"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise SchemaError(f"{name} must be at least 1, found {value}")
+
+    def key(self, fingerprint: str) -> dict[str, Any]:
+        """Return what tells this index from another one."""
+        return {
+            "kind": self.kind,
+            "embedding_fingerprint": fingerprint,
+            "croma_dask_version": __version__,
+            "library": self.library,
+            "parameters": json.dumps(self.parameters, sort_keys=True),
+        }
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What was asked for."""
+        found: dict[str, Any] = {"cluster_rows": self.cluster_rows, "seed": self.seed}
+        if self.kind == "pynndescent":
+            found |= {"n_neighbors": self.n_neighbors, "shard_rows": self.shard_rows}
+        return found
+
+    @property
+    def library(self) -> str:
+        """Library whose arrays the shards hold, with its version; empty where there is none."""
+        if self.kind != "pynndescent":
+            return ""
+        from croma_dask.index.descent import library_version
+
+        return f"pynndescent {library_version()}"
