@@ -94,7 +94,11 @@ class Scratch:
         """Delete everything the run has written."""
         import shutil
 
-        shutil.rmtree(self.path, ignore_errors=True)
+        # A worker that was given up may wake and write a last file meanwhile.
+        for _ in range(3):
+            shutil.rmtree(self.path, ignore_errors=True)
+            if not os.path.exists(self.path):
+                break
 
     def empty(self) -> None:
         """Delete everything the run has written, and keep its lock."""
