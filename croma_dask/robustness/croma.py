@@ -36,6 +36,7 @@ class CRoMa:
         k_growth_factor: float = 2.0,
         on_undefined: str = "report",
         skip_incomplete: bool = False,
+        index: Any = "exact",
     ) -> xr.Dataset:
         """Score a cohort.
 
@@ -52,6 +53,9 @@ class CRoMa:
         on_undefined
             ``report``: units without m candidates of a type are NaN, counted in `undefined_frac`
             and left out. ``raise``: they raise, before any distance is computed.
+        index
+            ``exact``, ``ivf``, ``pynndescent``, ``auto``, or an index: as in
+            :func:`croma_dask.score`, which has the arguments that tune it.
 
         Returns
         -------
@@ -66,7 +70,7 @@ class CRoMa:
         """
         request = Request.of(
             "CRoMa", m=m, alpha=alpha, start_k=start_k, k_growth_factor=k_growth_factor,
-            on_undefined=on_undefined,
+            on_undefined=on_undefined, index=index,
         )  # fmt: skip
         return evaluate(
             features, manifest, ColumnNames(confounder_column), evaluation_design, request,

@@ -10,6 +10,7 @@ from croma_dask import memory
 from croma_dask.approximate import Approximation
 from croma_dask.cluster import active_client
 from croma_dask.cohort.manifest import ColumnNames
+from croma_dask.errors import SchemaError
 from croma_dask.index.profile import Profile
 from croma_dask.index.spec import ListSpec
 from croma_dask.options import Options, merged
@@ -56,6 +57,11 @@ def evaluate(
         Metric name to Dataset, in the order of the request.
     """
     settings = merged(**options)
+    if keep_neighbors is not None and request.how is not None:
+        raise SchemaError(
+            "keep_neighbors= keeps exact neighbours: use index='exact' (--index exact), or leave "
+            "keep_neighbors out; an approximate index is itself kept, and serves every confounder"
+        )
     inputs = prepare(features, manifest, names, evaluation_design, skip_incomplete=skip_incomplete)
     require_candidates(inputs.scopes)
     if request.k_candidates:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,21 +12,14 @@ from croma_dask import fingerprint, memory, schema
 from croma_dask.cohort.manifest import Manifest
 from croma_dask.errors import SupportWarning, name_items, warn
 from croma_dask.index.neighbors import Neighbors
-from croma_dask.index.tune import Tuned
 from croma_dask.robustness import index_scores
-from croma_dask.robustness.calibration import (
-    Recall,
-    SampleLists,
-    calibrate_index,
-    label_calibration,
-    recall_of,
-    warn_recall,
-)
+from croma_dask.robustness.calibration import calibrate_index, label_calibration
 from croma_dask.robustness.margin import score_margin
 from croma_dask.robustness.margin_error import calibrate_margin
 from croma_dask.robustness.request import Inputs, Request
 from croma_dask.robustness.statistics import population_std, tail_of
 from croma_dask.robustness.tau import resolve_tau, typed_median
+from croma_dask.robustness.trial import Trial, try_out
 from croma_dask.search import Found
 
 if TYPE_CHECKING:
@@ -225,48 +217,10 @@ class Shared:
         RecallWarning
             An approximate search has missed too much.
         """
-        attrs = about(inputs, found)
-        if found.index is None or found.sample is None or request.how is None:
-            return cls(attrs, coords_of(inputs))
-        how, tuned = request.how, found.sample.tuned
-        neighbors = found.neighbors[0]
-        exact = SampleLists.of_delivered(found.sample.rows, found.sample.exact, neighbors.spec)
-        approx = SampleLists.of_neighbors(found.sample.rows, neighbors)
-        recall = recall_of(approx, exact)
-        warn_recall(recall, "recall" if how.probes is None else "probes")
-        attrs |= {
-            "index": found.index.kind,
-            "index_parameters": json.dumps(found.index.parameters, sort_keys=True),
-            "recall": float(np.nanmin(recall))
-            if not neighbors.spec.n_global
-            else recall.recall_global,
-            "recall_wanted": how.recall,
-            "probes": tuned.radius.probes,
-            "n_clusters": found.index.partition.n_clusters,
-            "typed_radius": tuned.radius.typed,
-            "calibration_seed": how.seed,
-        }
-        return cls(attrs, coords_of(inputs), Trial(tuned, exact, approx, recall))
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What a sample tells of an approximate search.
-
-    Attributes
-    ----------
-    tuned
-        The radius.
-    exact, approx
-        Lists of the sample from the exact search, and from the approximate one.
-    recall
-        Share of the former that the latter hold.
-    """
-
-    tuned: Tuned
-    exact: SampleLists
-    approx: SampleLists
-    recall: Recall
+        attrs, trial = about(inputs, found), try_out(found, request)
+        if trial is not None:
+            attrs |= trial.attrs
+        return cls(attrs, coords_of(inputs), trial)
 
 
 def about(inputs: Inputs, found: Found) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class MaRI:
         evaluation_design: str = "all",
         warn_tau: bool = True,
         skip_incomplete: bool = False,
+        index: Any = "exact",
     ) -> xr.Dataset:
         """Score a cohort.
 
@@ -48,6 +49,9 @@ class MaRI:
             within the operating k.
         warn_tau
             Warn when a pinned tau is more than a factor of 4 from that median.
+        index
+            ``exact``, ``ivf``, ``pynndescent``, ``auto``, or an index: as in
+            :func:`croma_dask.score`, which has the arguments that tune it.
 
         Returns
         -------
@@ -64,7 +68,9 @@ class MaRI:
         RuntimeWarning
             tau falls back to 0.2 (no typed neighbour, or a median of 0), or is far off.
         """
-        request = Request.of("MaRI", k_candidates=k_candidates, tau=tau, warn_tau=warn_tau)
+        request = Request.of(
+            "MaRI", k_candidates=k_candidates, tau=tau, warn_tau=warn_tau, index=index
+        )
         return evaluate(
             features, manifest, ColumnNames(confounder_column), evaluation_design, request,
             skip_incomplete=skip_incomplete,

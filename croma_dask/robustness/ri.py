@@ -33,6 +33,7 @@ class RI:
         k_candidates: Sequence[int],
         evaluation_design: str = "all",
         skip_incomplete: bool = False,
+        index: Any = "exact",
     ) -> xr.Dataset:
         """Score a cohort.
 
@@ -53,6 +54,9 @@ class RI:
             ``all`` or ``paired_2x2``.
         skip_incomplete
             Leave subsets that are no complete 2x2 out, with a warning.
+        index
+            ``exact``, ``ivf``, ``pynndescent``, ``auto``, or an index: as in
+            :func:`croma_dask.score`, which has the arguments that tune it.
 
         Returns
         -------
@@ -94,7 +98,7 @@ class RI:
         >>> 0 <= float(result.value) <= 1
         True
         """
-        request = Request.of("RI", k_candidates=k_candidates)
+        request = Request.of("RI", k_candidates=k_candidates, index=index)
         return evaluate(
             features, manifest, ColumnNames(confounder_column), evaluation_design, request,
             skip_incomplete=skip_incomplete,
