@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,6 +87,7 @@ def train(
         (n_clusters, D) float32.
     """
     from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
     n, d = source.n_rows, source.n_features
@@ -97,7 +99,9 @@ def train(
     for lo in range(0, size, _BLOCK):
         hi = min(size, lo + _BLOCK)
         sample[lo:hi] = centre_rows(read_native(taken, lo, hi), mean)[0]
-    with threadpool_limits(n_threads):
+    with threadpool_limits(n_threads), warnings.catch_warnings():
+        # Fewer distinct rows than clusters: some stay empty and are left out.
+        warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = KMeans(
             n_clusters, init="random", n_init=1, max_iter=_ITERATIONS, tol=0.0,
             random_state=seed, algorithm="lloyd", copy_x=False,
