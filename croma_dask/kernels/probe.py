@@ -29,6 +29,9 @@ _FIRST = 128
 
 _STRETCH = 64
 
+_FOREMOST = np.int64(-(1 << 62))
+"""Makes the key of a cluster less than that of any other one."""
+
 
 @inlined
 def count_types(
@@ -98,7 +101,8 @@ def walk(
         for c in range(n_clusters):
             d = np.float32(max(np.float32(0.0), scores[r, c]))
             keys[c] = (np.int64(d.view(np.int32)) << np.int64(32)) | np.int64(c)
-        keys[home[r]] = np.int64(home[r])
+        # Before all others, which may be at distance 0 too: many equal rows share their centres.
+        keys[home[r]] = np.int64(home[r]) | _FOREMOST
         done = min(n_clusters, _FIRST)
         keep_least(keys, n_clusters, done)
         keys[:done].sort()
@@ -174,9 +178,11 @@ def needed_radius(
         out[p, 0], out[p, 1], out[p, 2] = 0, 0, 0
         if goal == home[r]:
             continue
-        limit = scores[r, goal]
+        # In the order of the walk: what rounding has brought below 0 counts as 0.
+        limit = max(np.float32(0.0), scores[r, goal])
         for c in range(n_clusters):
-            if c == home[r] or scores[r, c] < limit or (scores[r, c] == limit and c < goal):
+            d = max(np.float32(0.0), scores[r, c])
+            if c == home[r] or d < limit or (d == limit and c < goal):
                 out[p, 0] += 1
                 out[p, 1] += so_count[c]
                 out[p, 2] += os_count[c]
