@@ -16,7 +16,7 @@ from croma_dask.cluster import active_client, for_client, tasks_a_process
 from croma_dask.cohort.align import Embedding, check_embedding, resolve
 from croma_dask.cohort.location import Location
 from croma_dask.cohort.store import StoredCohort
-from croma_dask.errors import SchemaError
+from croma_dask.errors import SchemaError, StoreError
 from croma_dask.first_pass import look_over, open_source
 from croma_dask.index.making import Work, assign_span, finish, prepare, write_array, write_shard
 from croma_dask.index.partition import Clusters, cluster_edges, count_clusters, train
@@ -121,6 +121,8 @@ def build_index(
     client = client if client is not None else active_client()
     options = for_client(options, client)
     embedding = _embedding_of(cohort)
+    if not embedding.n_tiles:
+        raise SchemaError("the embedding has no rows")
     place = _place(embedding, kind, path, storage_options)
     with contextlib.ExitStack() as keep:
         source = open_source(embedding, options, keep, streamed=True, workers=client is not None)
@@ -134,7 +136,7 @@ def build_index(
 
 
 def open_index(
-    path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+    path: str | os.PathLike[str] | Location, *, storage_options: Mapping[str, Any] | None = None
 ) -> StoredIndex:
     """Open an index, checking that it is whole.
 
@@ -257,7 +259,7 @@ def build(
     key = recipe.key(fingerprint)
     root = prepare(location, key, source, overwrite=overwrite, resume=resume)
     if root is None:
-        return StoredIndex(location)
+        return open_index(location)
     partition = _partition(root, source, mean, recipe, location, allowed, n_tasks, client, quiet)
     token = uuid.uuid4().hex
     shared = f"croma-work-{token}"
@@ -282,9 +284,14 @@ def _partition(
 ) -> Partition:  # fmt: skip
     """Cluster the rows; take the partition up where an earlier run has written it."""
     if root.attrs.get("partition"):
-        found = read_partition(root, location.url)
-        if not found.check(source.n_rows, source.n_features):
-            return found
+        with contextlib.suppress(StoreError):
+            found = read_partition(root, location.url)
+            if not found.check(source.n_rows, source.n_features):
+                return found
+        # Damaged: shards may have been cut along another one than that which comes now.
+        root.attrs.update({"partition": False})
+        for name in list(root.group_keys()):
+            del root[name]
     n_clusters = count_clusters(source.n_rows, recipe.cluster_rows)
     centres = train(
         source, n_clusters, mean, seed=recipe.seed, most_bytes=allowed // 8, n_threads=n_tasks

@@ -41,8 +41,11 @@ class ChunkReader:
         self._array = array
         self._url = location.url
         self._name = name
-        what = "ingest the cohort" if name == layout.EMBEDDING else "build the index"
-        self._mend = f"{what} again"
+        self._mend = (
+            "ingest the cohort again"
+            if name == layout.EMBEDDING
+            else "build the index again with overwrite=True (croma-dask index --overwrite)"
+        )
         self._direct = location.is_local and _is_plain(array)
 
     def read(self, lo: int, hi: int) -> NDArray[Any]:

@@ -118,8 +118,12 @@ class Location:
             fs.rm(path, recursive=True)
 
 
-def open_root(location: Location) -> zarr.Group:
+def open_root(
+    location: Location, what: str = "a cohort store", mend: str = "ingest it first"
+) -> zarr.Group:
     """Open the root group of a store for reading.
+
+    `what` is expected there, and `mend` says how to get one.
 
     Raises
     ------
@@ -131,18 +135,18 @@ def open_root(location: Location) -> zarr.Group:
     try:
         return zarr.open_group(location.zarr_store(read_only=True), mode="r", zarr_format=3)
     except (FileNotFoundError, NotADirectoryError, KeyError, ValueError) as err:
-        raise StoreError(f"{location.url}: {_what_is_there(location)}") from err
+        raise StoreError(f"{location.url}: {_what_is_there(location, what)}; {mend}") from err
 
 
-def _what_is_there(location: Location) -> str:
+def _what_is_there(location: Location, what: str) -> str:
     """Describe a place that holds no Zarr v3 group."""
     if location.is_file():
-        return "this is a file, not a cohort store; ingest it first"
+        return f"this is a file, not {what}"
     names = location.names()
     if not names:
         return "there is no store here"
     if ".zgroup" in names or ".zattrs" in names or ".zarray" in names:
-        return "this is Zarr version 2, a cohort store is version 3; ingest it first"
+        return f"this is Zarr version 2, {what} is version 3"
     if "zarr.json" in names:
-        return "this is a Zarr array or a damaged group, not a cohort store; ingest it first"
-    return "this folder is not a cohort store; ingest it first"
+        return f"this is a Zarr array or a damaged group, not {what}"
+    return f"this folder is not {what}"

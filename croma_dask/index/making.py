@@ -83,15 +83,17 @@ def prepare(
                 "(--overwrite) to replace it"
             )
         location.remove(last="zarr.json")
-    root = zarr.open_group(location.zarr_store(read_only=False), mode="w", zarr_format=3)
-    root.attrs.put(
-        {
+    # With its attributes in one write: a group without them would be taken for a foreign one.
+    return zarr.open_group(
+        location.zarr_store(read_only=False),
+        mode="w",
+        zarr_format=3,
+        attributes={
             "format": FORMAT, "format_version": FORMAT_VERSION, "status": WRITING, **key,
             "n_rows": source.n_rows, "n_features": source.n_features,
             "dtype": str(np.dtype(source.dtype).newbyteorder("=")),
-        }
+        },
     )  # fmt: skip
-    return root
 
 
 def finish(root: zarr.Group, location: Location) -> None:

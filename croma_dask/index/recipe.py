@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from croma_dask.errors import SchemaError
 __all__ = ["KINDS", "Recipe"]
 
 KINDS = ("ivf", "pynndescent")
+
+_LEAST = {"cluster_rows": 1, "shard_rows": 1, "n_neighbors": 1, "seed": 0}
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,19 @@ class Recipe:
             raise SchemaError(
                 f"there is no index of the kind {self.kind!r}; there are {', '.join(KINDS)}"
             )
-        for name in ("cluster_rows", "shard_rows", "n_neighbors"):
+        for name, least in _LEAST.items():
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise SchemaError(f"{name} must be at least 1, found {value}")
+            if value is None and name in ("cluster_rows", "shard_rows"):
+                continue
+            try:
+                number = operator.index(value)
+            except TypeError as err:
+                raise SchemaError(f"{name} must be a whole number, found {value!r}") from err
+            if isinstance(value, bool) or not least <= number < 1 << 32:
+                raise SchemaError(
+                    f"{name} must be at least {least} and below 2**32, found {value!r}"
+                )
+            object.__setattr__(self, name, number)
 
     def key(self, fingerprint: str) -> dict[str, Any]:
         """Return what tells this index from another one."""

@@ -20,6 +20,7 @@ from croma_dask.cohort.chunks import ChunkReader
 from croma_dask.cohort.layout import chunk_rows_for
 from croma_dask.cohort.location import Location, open_root
 from croma_dask.errors import StoreError
+from croma_dask.index.recipe import KINDS
 from croma_dask.kernels.typing import F32, F64, I64
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ FORMAT_VERSION = 1
 COMPLETE, WRITING = "complete", "writing"
 ROWS = "rows"
 _PARTITION = ("order", "cluster_edges", "centres", "mean", "shard_edges")
+_ABOUT = (
+    "kind", "embedding_fingerprint", "croma_dask_version", "parameters", "n_rows", "n_features",
+    "dtype",
+)  # fmt: skip
+_MEND = "build it again with overwrite=True (croma-dask index --overwrite)"
 
 
 @dataclass(frozen=True)
@@ -152,7 +158,7 @@ class StoredIndex:
     def root(self) -> zarr.Group:
         """The Zarr group."""
         if self._root is None:
-            root = open_root(self.location)
+            root = open_root(self.location, "an index", "build one with build_index")
             self._check(dict(root.attrs))
             self._root = root
         return self._root
@@ -163,12 +169,26 @@ class StoredIndex:
         if attrs.get("format_version") != FORMAT_VERSION:
             raise StoreError(
                 f"{self.url} is an index of layout version {attrs.get('format_version')!r}, this "
-                f"release reads {FORMAT_VERSION}; build it again"
+                f"release reads {FORMAT_VERSION}; {_MEND}"
             )
         if attrs.get("status") != COMPLETE:
             raise StoreError(
                 f"{self.url} was started and not finished; the same build_index (croma-dask index) "
                 "goes on with it"
+            )
+        missing = [name for name in _ABOUT if name not in attrs]
+        if missing:
+            raise StoreError(
+                f"{self.url} is damaged: its attributes lack {', '.join(missing)}; {_MEND}"
+            )
+        try:
+            np.dtype(str(attrs["dtype"]))
+        except TypeError as err:
+            raise StoreError(f"{self.url} is damaged: {err}; {_MEND}") from err
+        if attrs["kind"] not in KINDS:
+            raise StoreError(
+                f"{self.url} is an index of the kind {attrs['kind']!r}, this release knows "
+                f"{', '.join(KINDS)}; {_MEND}"
             )
 
     @property
@@ -218,7 +238,7 @@ class StoredIndex:
             found = read_partition(self.root, self.url)
             problem = found.check(self.n_rows, self.n_features)
             if problem:
-                raise StoreError(f"{self.url} is damaged: {problem}; build the index again")
+                raise StoreError(f"{self.url} is damaged: {problem}; {_MEND}")
             self._partition = found
         return self._partition
 
@@ -228,15 +248,13 @@ class StoredIndex:
             try:
                 array: Any = self.root[name]
             except KeyError as err:
-                raise StoreError(
-                    f"{self.url} is damaged: {name} is missing; build the index again"
-                ) from err
+                raise StoreError(f"{self.url} is damaged: {name} is missing; {_MEND}") from err
             edges = self.partition.shard_edges
             expected = (int(edges[number + 1] - edges[number]), self.n_features)
             if tuple(array.shape) != expected or np.dtype(array.dtype) != self.dtype:
                 raise StoreError(
                     f"{self.url} is damaged: {name} is {array.shape} {array.dtype}, expected "
-                    f"{expected} {self.dtype}; build the index again"
+                    f"{expected} {self.dtype}; {_MEND}"
                 )
             self._shards[number] = ChunkReader(array, self.location, name)
         return self._shards[number]
@@ -276,15 +294,11 @@ class StoredIndex:
         """
         made, here = self.attrs["croma_dask_version"], __version__
         if made != here:
-            raise StoreError(
-                f"{self.url} was built by croma-dask {made}, this is {here}; build it again with "
-                "overwrite=True (croma-dask index --overwrite)"
-            )
+            raise StoreError(f"{self.url} was built by croma-dask {made}, this is {here}; {_MEND}")
         if self.embedding_fingerprint != fingerprint:
             raise StoreError(
                 f"{self.url} is stale: it was built over rows with the fingerprint "
-                f"{self.embedding_fingerprint[:12]}, the cohort has {fingerprint[:12]}; build it "
-                "again with overwrite=True (croma-dask index --overwrite)"
+                f"{self.embedding_fingerprint[:12]}, the cohort has {fingerprint[:12]}; {_MEND}"
             )
 
 
@@ -294,7 +308,7 @@ def read_partition(root: zarr.Group, url: str) -> Partition:
     Raises
     ------
     StoreError
-        One is missing, or of another kind.
+        One is missing, cannot be read, or is of another kind.
     """
     found: dict[str, Any] = {}
     for name, dtype in zip(
@@ -303,9 +317,15 @@ def read_partition(root: zarr.Group, url: str) -> Partition:
         try:
             found[name] = np.asarray(root[name][...])  # type: ignore[index]
         except KeyError as err:
-            raise StoreError(f"{url} is damaged: {name} is missing; build the index again") from err
+            raise StoreError(f"{url} is damaged: {name} is missing; {_MEND}") from err
+        except (ValueError, TypeError) as err:
+            # A chunk that is cut short.
+            raise StoreError(f"{url} is damaged: {name} cannot be read ({err}); {_MEND}") from err
         if found[name].dtype != dtype:
-            raise StoreError(f"{url} is damaged: {name} is {found[name].dtype}, expected {dtype}")
+            raise StoreError(
+                f"{url} is damaged: {name} is {found[name].dtype}, expected {np.dtype(dtype)}; "
+                f"{_MEND}"
+            )
     return Partition(**found)
 
 
@@ -316,5 +336,7 @@ def write_partition(root: zarr.Group, partition: Partition) -> None:
         array = root.create_array(
             name, shape=value.shape, dtype=value.dtype, overwrite=True, compressors=None,
             chunks=(min(value.shape[0], 1 << 20), *value.shape[1:]),
+            # A chunk that is missing is read as this, which no whole index holds.
+            fill_value=np.nan if value.dtype.kind == "f" else -1,
         )  # fmt: skip
         array[...] = value
