@@ -5,6 +5,7 @@ Independent of the engine: calibration is tested without it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,13 @@ def both_lists(
     seed: int, n: int, *, k: int = 21, m: int = 5, recall: float = 0.98, per_cluster: int = 70
 ) -> Pair:
     """Lists of a cohort; the approximate ones miss about as much as asked, of each kind."""
+    return pairs(seed, n, k=k, m=m, recalls=(recall,), per_cluster=per_cluster)[0]
+
+
+def pairs(
+    seed: int, n: int, *, k: int, m: int, recalls: Sequence[float], per_cluster: int = 70
+) -> list[Pair]:
+    """Lists of a cohort at several recalls, from one search."""
     x, scope = cohort(seed, n)
     rng = np.random.default_rng([seed, 2])
     v = x - x.mean(axis=0)
@@ -70,7 +78,7 @@ def both_lists(
     other = scope.group[:, None] != scope.group[None]
     same_label = scope.label[:, None] == scope.label[None]
     same_confounder = scope.confounder[:, None] == scope.confounder[None]
-    found = []
+    searched = []
     for eligible, length in (
         (other, k), (other & same_label & ~same_confounder, m),
         (other & ~same_label & same_confounder, m),
@@ -81,27 +89,30 @@ def both_lists(
         met = np.minimum(
             np.take_along_axis(rank, cluster[there], axis=1), rank[there, cluster[:, None]]
         )
-        first = met[:, :length][index[:, :length] >= 0]
-        probes = int(np.quantile(first, recall)) + 1 if first.size else 1
-        seen = (met < probes) & (index >= 0)
-        keep = np.argsort(~seen, axis=1, kind="stable")[:, :length]
-        good = np.take_along_axis(seen, keep, axis=1)
-        found.append(
-            (
-                (np.where(good, np.take_along_axis(index, keep, axis=1), -1),
-                 np.where(good, np.take_along_axis(d, keep, axis=1), np.nan)),
-                (index[:, :length], d[:, :length]),
-            )
-        )  # fmt: skip
-    rows = np.arange(n, dtype=np.int64)
-    approx, exact = (
-        SampleLists(
-            rows, found[0][side][0].astype(np.int32), found[0][side][1], found[1][side][1],
-            found[2][side][1],
-        )
-        for side in (0, 1)
-    )  # fmt: skip
-    return Pair(scope, approx, exact)
+        searched.append((index, d, met, length))
+    exact = _lists([(index[:, :length], d[:, :length]) for index, d, _, length in searched])
+    return [
+        Pair(scope, _lists([_probed(*one, recall) for one in searched]), exact)
+        for recall in recalls
+    ]
+
+
+def _probed(
+    index: np.ndarray, d: np.ndarray, met: np.ndarray, length: int, recall: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """What is left of long exact lists with as many probes as the recall takes."""
+    first = met[:, :length][index[:, :length] >= 0]
+    probes = int(np.quantile(first, recall)) + 1 if first.size else 1
+    seen = (met < probes) & (index >= 0)
+    keep = np.argsort(~seen, axis=1, kind="stable")[:, :length]
+    good = np.take_along_axis(seen, keep, axis=1)
+    index, d = np.take_along_axis(index, keep, axis=1), np.take_along_axis(d, keep, axis=1)
+    return np.where(good, index, -1), np.where(good, d, np.nan)
+
+
+def _lists(found: list[tuple[np.ndarray, np.ndarray]]) -> SampleLists:
+    (index, d), (_, so), (_, os) = found
+    return SampleLists(np.arange(index.shape[0]), index.astype(np.int32), d, so, os)
 
 
 def _kmeans(v: np.ndarray, k: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

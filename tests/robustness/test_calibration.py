@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +32,7 @@ from croma_dask.robustness.margin import margins_of
 from croma_dask.robustness.margin_error import calibrate_margin
 from croma_dask.robustness.sampling import Estimate, mean_of, t_quantile
 from croma_dask.robustness.statistics import tail_of
-from tests.helpers.inverted import Pair, both_lists, taken
+from tests.helpers.inverted import Pair, both_lists, pairs, taken
 
 K, M, ALPHA = 11, 5, 0.1
 
@@ -386,29 +387,34 @@ def test_dataset__has_all_of_the_calibration_or_none(metric: str) -> None:
 
 
 def coverage(
-    seeds: range, n: int, size: int, k: int, recall: float
-) -> dict[str, tuple[float, float]]:
+    seeds: range, n: int, size: int, ks: Sequence[int], recalls: Sequence[float]
+) -> dict[tuple[float, int, str], tuple[float, float]]:
     """Share of cohorts whose interval holds the true error, and the median half-width."""
-    hits: dict[str, list[bool]] = {}
-    halves: dict[str, list[float]] = {}
+    hits: dict[tuple[float, int, str], list[bool]] = {}
+    halves: dict[tuple[float, int, str], list[float]] = {}
     for seed in seeds:
-        pair = both_lists(seed, n, k=k, recall=recall)
-        for name, (e, truth) in estimates_and_truth(pair, drawn(n, size, seed), k).items():
-            hits.setdefault(name, []).append(e.low - 1e-12 <= truth <= e.high + 1e-12)
-            halves.setdefault(name, []).append((e.high - e.low) / 2)
-    return {name: (float(np.mean(hits[name])), float(np.median(halves[name]))) for name in hits}
+        rows = drawn(n, size, seed)
+        for recall, pair in zip(
+            recalls, pairs(seed, n, k=max(ks), m=M, recalls=recalls), strict=True
+        ):
+            for k in ks:
+                for name, (e, truth) in estimates_and_truth(pair, rows, k).items():
+                    key = recall, k, name
+                    hit = e.low - 1e-12 <= truth <= e.high + 1e-12
+                    hits.setdefault(key, []).append(hit)
+                    halves.setdefault(key, []).append((e.high - e.low) / 2)
+    return {key: (float(np.mean(hits[key])), float(np.median(halves[key]))) for key in hits}
 
 
 def test_coverage__of_small_cohorts() -> None:
-    for name, (share, half) in coverage(range(60), 1200, 350, 11, 0.97).items():
-        assert share >= 0.87, name
-        assert half < 0.006, name
+    for key, (share, half) in coverage(range(60), 1200, 350, [11], [0.97]).items():
+        assert share >= 0.87, key
+        assert half < 0.006, key
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recall", [0.96, 0.98, 0.99])
-def test_coverage__of_200_cohorts_of_5000_rows(recall: float) -> None:
-    found = coverage(range(1000, 1200), 5000, 1000, 21, recall)
-    for name, (share, half) in found.items():
-        assert 0.90 <= share <= 0.99, (name, found)
-        assert half <= 0.003, (name, found)
+def test_coverage__of_200_cohorts_of_5000_rows() -> None:
+    found = coverage(range(1000, 1200), 5000, 1000, [11, 21], [0.96, 0.98, 0.99])
+    for key, (share, half) in found.items():
+        assert 0.90 <= share <= 0.99, (key, found)
+        assert half <= 0.003, (key, found)
