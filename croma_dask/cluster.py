@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import sys
@@ -89,10 +90,9 @@ def connect(
 def _joined(scheduler: str) -> Iterator[Any]:
     from distributed import Client
 
-    # A client waits for a scheduler file for ever: only one that is there counts as one.
-    at = {"scheduler_file" if os.path.isfile(scheduler) else "address": scheduler}
     try:
-        client = Client(**at, timeout=20)
+        # Not as the default: a client that does not come about would stay that.
+        client = Client(_address(scheduler), timeout=20, set_as_default=False)
     except (OSError, ValueError, KeyError) as err:
         raise SchemaError(f"no Dask scheduler answers at {scheduler!r}: {err}") from err
     with client:
@@ -102,6 +102,14 @@ def _joined(scheduler: str) -> Iterator[Any]:
             raise SchemaError(f"the scheduler at {scheduler!r} has had no worker for 60 s") from err
         _check_versions(client)
         yield client
+
+
+def _address(scheduler: str) -> str:
+    """Read a scheduler file. A client would wait for one, and for ever."""
+    if not os.path.isfile(scheduler):
+        return scheduler
+    with open(scheduler, encoding="utf-8") as file:
+        return str(json.load(file)["address"])
 
 
 def _check_versions(client: Any) -> None:
@@ -136,7 +144,7 @@ def _started(workers: int, memory: int | str | None, threads: int) -> Iterator[A
             # What goes wrong is raised; workers that are told to stop complain of one another.
             silence_logs=logging.CRITICAL,
         ) as cluster,
-        Client(cluster) as client,
+        Client(cluster, set_as_default=False) as client,
     ):
         yield client
 
@@ -151,6 +159,10 @@ def active_client() -> Any:
     try:
         client = get_client()
     except ValueError:
+        return None
+    if client.status != "running":
+        # One whose scheduler never answered stays registered, too.
+        log.warning("the client that is active has no connection to its scheduler: not using it")
         return None
     return client
 
