@@ -1,11 +1,17 @@
-"""Run benchmarks and print their tables: python -m benchmarks [NAME ...]."""
+"""Run benchmarks and print their tables: python -m benchmarks [NAME [ARGUMENT=VALUE ...] ...].
+
+Without a name all are run. Arguments of a benchmark are those of its `main`, in Python's notation:
+python -m benchmarks approximate sizes=8_000,16_000 d=64
+"""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import platform
 from pathlib import Path
+from typing import Any
 
 NAMES = {
     "exact": "one score of 20,000 x 1,024 against croma, faiss and the matrix product",
@@ -13,6 +19,9 @@ NAMES = {
     "memory": "200,000 x 1,024 within 512 MB: measured peak against the plan",
     "large": "the plan and the graph of 10,000,000 x 1,024",
     "small": "the demo from the shell, importing, 5,000 small subsets",
+    "approximate": "the index from 125,000 to 1,000,000 x 512 against the exact engine",
+    "peers": "all neighbours of 200,000 x 512: faiss, usearch, pynndescent and ours",
+    "coverage": "how often the intervals of approximate values hold the exact ones",
 }
 
 
@@ -39,18 +48,35 @@ def machine() -> str:
     )
 
 
+def wanted(words: list[str]) -> list[tuple[str, dict[str, Any]]]:
+    """Names with the arguments that follow them; all of them where there are none."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    for word in words:
+        name, is_argument, text = word.partition("=")
+        if not is_argument:
+            found.append((name, {}))
+            continue
+        try:
+            value = ast.literal_eval(text)
+        except (SyntaxError, ValueError):
+            value = text
+        found[-1][1][name] = value
+    return found or [(name, {}) for name in NAMES]
+
+
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
-    arguments = parser.parse_args()
-    unknown = sorted(set(arguments.names) - set(NAMES))
-    if unknown:
-        parser.error(f"no benchmark is called {unknown[0]!r}; there are {', '.join(NAMES)}")
+    parser.add_argument("words", nargs="*", metavar="NAME", help=", ".join(NAMES))
+    words = parser.parse_args().words
+    unknown = [word for word in words if word not in NAMES and "=" not in word]
+    if unknown or (words and "=" in words[0]):
+        parser.error(f"no benchmark is called {[*unknown, *words][0]!r}; there are "
+                     f"{', '.join(NAMES)}")  # fmt: skip
     print(machine())
-    for name in arguments.names or NAMES:
-        print(f"\n## {name}: {NAMES[name]}\n")
-        importlib.import_module(f"benchmarks.{name}").main()
+    for name, arguments in wanted(words):
+        print(f"\n## {name}: {NAMES[name]}\n", flush=True)
+        importlib.import_module(f"benchmarks.{name}").main(**arguments)
 
 
 if __name__ == "__main__":

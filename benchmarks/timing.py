@@ -35,12 +35,14 @@ def interleaved(functions: dict[str, Callable[[], Any]], runs: int) -> dict[str,
     return {name: median(values) for name, values in seconds.items()}
 
 
-def warm_up() -> None:
-    """Compile the kernels, which a process does once."""
+def warm_up(*kinds: str) -> None:
+    """Compile the kernels (of indexes as well), which a process does once."""
     import croma_dask as cd
 
     frame = cohorts.manifest(6_000, seed=9)
-    timed(lambda: cd.score(cohorts.embedding(frame, 32, seed=9), frame, confounder="center"))
+    rows = cohorts.embedding(frame, 32, seed=9)
+    for kind in ("exact", *kinds):
+        timed(lambda kind=kind: cd.score(rows, frame, confounder="center", index=kind))
 
 
 def product(x: np.ndarray, n_threads: int) -> None:
