@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from croma_dask.errors import MemoryLimitError, StoreError
+from croma_dask.fingerprint import text_digest
 from croma_dask.index.scratch import Scratch, private_root
 from croma_dask.layout import Layout
 from croma_dask.memory import format_bytes
@@ -51,29 +52,38 @@ def take_scratch(
         Tasks are to follow the cut: that of the earlier run as long as its ranges fit the memory.
     """
     root = _root(options)
-    place = root / key[:32]
+    now = layout.edges, layout.per_block
+    # Each cut has a folder of its own: a worker may still have a task of a driver that was killed,
+    # and write lists of ranges that are no longer those of this run.
+    own = root / f"{key[:32]}-{text_digest(repr(now))[:8]}"
+    earlier = sorted(root.glob(f"{key[:32]}-*"))
     free = shutil.disk_usage(root).free
-    if free < layout.scratch and not place.exists():
+    if free < layout.scratch and not earlier:
         raise MemoryLimitError(
             f"the lists of the search take {format_bytes(layout.scratch)} on disk, and "
             f"{str(root)!r} has {format_bytes(free)} free: name a folder with more room as "
             "scratch= (--scratch)"
         )
-    scratch = Scratch(str(place))
-    lock = scratch.lock()
+    for place in [*earlier, own]:
+        scratch = Scratch(str(place))
+        lock = scratch.lock()
+        if lock is None:
+            break
+        cut = _taken_up(scratch, options, layout)
+        if cut is not None or place == own:
+            break
+        scratch.remove()
+        lock.close()
     beside = lock is None
-    cut = None
     if lock is None:
         # The same run goes on elsewhere: leave it alone and work beside it.
         log.warning("the same run goes on elsewhere (%s); working beside it", scratch.path)
-        scratch = Scratch(tempfile.mkdtemp(prefix=key[:16], dir=root))
+        scratch, cut = Scratch(tempfile.mkdtemp(prefix=key[:16], dir=root)), None
         lock = scratch.lock()
-    else:
-        cut = _taken_up(scratch, options, layout)
     if lock is not None:
         keep.callback(lock.close)
     if cut is None:
-        cut = layout.edges, layout.per_block
+        cut = now
         scratch.write("cut.npz", {"edges": np.array(cut[0]), "per_block": np.array(cut[1])})
 
     def leave(exc_type: Any, *_: Any) -> None:
@@ -91,10 +101,7 @@ def take_scratch(
 
 
 def _taken_up(scratch: Scratch, options: Options, layout: Layout) -> Cut | None:
-    """Cut of what the same run has left, if this one goes on from it; None when it starts afresh.
-
-    Whatever it does not go on from is deleted.
-    """
+    """Cut of what the same run has left, if this one goes on from it; None, and it is deleted."""
     cut = _read_cut(scratch)
     finished = (Path(scratch.path) / "finished").exists()
     if cut is not None and options.resume:

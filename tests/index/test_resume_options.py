@@ -204,8 +204,19 @@ def test_shorter_ranges_than_the_first_time__start_afresh(
 ) -> None:
     """Less memory: those of the run that was interrupted would not fit."""
     cut_run(cohort)
+    (first,) = scratch.iterdir()
     with counted() as fresh:
-        assert_same(score(cohort, range_rows=40), expected)
+        meet = graph.meet_blocks
+
+        def late(*args: Any) -> int:
+            """Work while another worker still has a task of the first driver."""
+            with pytest.raises(FileNotFoundError):
+                Scratch(str(first)).write_lists(0, {"met": np.ones(4, bool)})
+            return meet(*args)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(graph, "meet_blocks", late)
+            assert_same(score(cohort, range_rows=40), expected)
     assert "with more memory" in caplog.text
     assert "resuming" not in caplog.text
     assert len(fresh) == 21
