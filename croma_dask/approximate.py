@@ -147,10 +147,10 @@ def search_index(
         searched exactly.
     """
     n = len(scope)
-    spec = spec.clipped(n)
+    partition = index.partition
+    spec = replace(spec, sketched=bool(partition.basis.shape[1])).clipped(n)
     row = rows_of_places(index, embedding, n)
     codes = Codes(scope.label, scope.confounder, scope.group).take(row)
-    partition = index.partition
     layout = lay_out_probed(
         embedding, index.kind, partition.cluster_edges, spec, options, n_tasks=n_tasks,
         fixed=fixed, n_workers=workers_of(client),
@@ -175,7 +175,9 @@ def search_index(
 def _identity(index: StoredIndex, scope: Scope, how: Approximation) -> tuple[str, str]:
     about = json.dumps([index.kind, index.parameters, repr(replace(how, index=""))])
     partition = fingerprint.text_digest(
-        index.partition.order.tobytes(), index.partition.centres.tobytes()
+        index.partition.order.tobytes(),
+        index.partition.centres.tobytes(),
+        index.partition.basis.tobytes(),
     )
     return f"{index.embedding_fingerprint} {partition} {about}", scope.name
 
@@ -201,16 +203,18 @@ def _sample(
             recall=how.recall, start=how.start_k, growth=how.k_growth_factor, probes=how.probes,
         )  # fmt: skip
         kept["tuned"] = np.array(
-            [tuned.radius.probes, tuned.radius.typed, tuned.steps, tuned.recall,
+            [tuned.radius.probes, tuned.radius.so, tuned.radius.os, tuned.steps, tuned.recall,
              tuned.recall_typed]
         )  # fmt: skip
         job.scratch.write("sample.npz", kept)
-    probes, typed, steps, recall, recall_typed = kept["tuned"]
-    tuned = Tuned(Radius(int(probes), int(typed)), float(recall), float(recall_typed), int(steps))
+    probes, so, os, steps, recall, recall_typed = kept["tuned"]
+    tuned = Tuned(
+        Radius(int(probes), int(so), int(os)), float(recall), float(recall_typed), int(steps)
+    )
     log.info(
-        "%s: rows probe %d of %d clusters, and on to %d candidates of each type; the sample finds "
+        "%s: rows probe %d of %d clusters, and on to %d SO and %d OS candidates; the sample finds "
         "%.3f of its neighbours there, %.3f of its SO and OS neighbours",
-        index.url, tuned.radius.probes, job.partition.n_clusters, tuned.radius.typed,
+        index.url, tuned.radius.probes, job.partition.n_clusters, tuned.radius.so, tuned.radius.os,
         tuned.recall, tuned.recall_typed,
     )  # fmt: skip
     rows = row[kept["place"][n_tuned:]].astype(np.int64)
@@ -233,7 +237,7 @@ def _search_sample(
     token = uuid.uuid4().hex
     # Ranges are read in the order of the index: any radius will do for that.
     shared = f"croma-job-{token}"
-    graph: dict[str, Any] = {shared: replace(job, radius=Radius(0, 0))}
+    graph: dict[str, Any] = {shared: replace(job, radius=Radius(0, 0, 0))}
     last = [f"croma-sample-{token}-{number}" for number in range(job.n_ranges)]
     graph |= {key: (sample_range, shared, number) for number, key in enumerate(last)}
     pairs = place.size * row.shape[0]

@@ -293,7 +293,7 @@ def _partition(
         for name in list(root.group_keys()):
             del root[name]
     n_clusters = count_clusters(source.n_rows, recipe.cluster_rows)
-    centres = train(
+    centres, basis = train(
         source, n_clusters, mean, seed=recipe.seed, most_bytes=allowed // 8, n_threads=n_tasks
     )
     # By way of the disk: the graph carries no arrays.
@@ -304,7 +304,7 @@ def _partition(
     del root["trained"]
     rows = recipe.shard_rows or _shard_rows(source, recipe, allowed, n_tasks)
     partition = Partition(
-        clusters.order, clusters.edges, clusters.centres, mean, _shard_edges(clusters, rows)
+        clusters.order, clusters.edges, clusters.centres, mean, _shard_edges(clusters, rows), basis
     )
     write_partition(root, partition)
     root.attrs.update({"partition": True})

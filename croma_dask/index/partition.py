@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from croma_dask.index.ranges import read_native
+from croma_dask.index.sketch import find_basis
 from croma_dask.index.source import RowSource, TakenRows
 from croma_dask.kernels import dots_numpy, screen
 from croma_dask.kernels.typing import F32, F64, I32, I64
@@ -63,7 +64,7 @@ def centre_rows(x: np.ndarray, mean: F64) -> tuple[F32, F32]:
 
 def train(
     source: RowSource, n_clusters: int, mean: F64, *, seed: int, most_bytes: int, n_threads: int
-) -> F32:
+) -> tuple[F32, F32]:
     """Centres of k-means on a random sample of rows, neighbours in space next to each other.
 
     Parameters
@@ -83,8 +84,8 @@ def train(
 
     Returns
     -------
-    centres
-        (n_clusters, D) float32.
+    centres, basis
+        (n_clusters, D) float32; (D, r) directions of a sketch (index/sketch.py).
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -102,12 +103,14 @@ def train(
     with threadpool_limits(n_threads), warnings.catch_warnings():
         # Fewer distinct rows than clusters: some stay empty and are left out.
         warnings.simplefilter("ignore", ConvergenceWarning)
+        # Before k-means, which may move its input.
+        basis = find_basis(sample, seed)
         fitted = KMeans(
             n_clusters, init="random", n_init=1, max_iter=_ITERATIONS, tol=0.0,
             random_state=seed, algorithm="lloyd", copy_x=False,
         ).fit(sample)  # fmt: skip
     centres = np.ascontiguousarray(fitted.cluster_centers_, np.float32)
-    return centres[_in_order(centres)]
+    return centres[_in_order(centres)], basis
 
 
 def _in_order(centres: F32) -> I64:

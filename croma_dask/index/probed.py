@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def probe_range(job: Job, number: int) -> int:
         own = OwnGroup(**job.scratch.read(name + "own.npz")).take(order)
         counts = TypeCounts.of_arrays(job.scratch.read("counts.npz"))
         partition = job.partition
-        probes = find_probes(home, cluster, own, counts, partition.centres, job.radius, job.spec)
+        probes = find_probes(home, cluster, own, counts, partition.sketches, job.radius, job.spec)
     starts = partition.cluster_edges[:-1][np.unique(probes.cluster)]
     reach = np.zeros(job.n_ranges, bool)
     reach[np.unique(np.searchsorted(job.edges, starts, side="right") - 1)] = True
@@ -84,9 +85,9 @@ def sample_range(job: Job, number: int) -> Delivered:
     kept = job.scratch.read("queries.npz")
     codes = Codes(kept["label"], kept["confounder"], kept["group"])
     with one_blas_thread():
-        home = job.load(number)
+        home = job.load(number, whole=True)
         queries = load_range(ArraySource(kept["x"]), codes, 0, len(codes), job.mean)
-        spec = job.spec.clipped(len(home) + 1)
+        spec = replace(job.spec, sketched=False).clipped(len(home) + 1)
         found = _search(queries, home, spec)
         order = queries.place
     return _padded(Delivered(found.index[order], found.distance[order]), spec, job.spec)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from croma_dask.index.lists import Lists
-from croma_dask.index.partition import half_norms, scores
+from croma_dask.index.partition import scores
 from croma_dask.index.ranges import Range
 from croma_dask.index.source import Codes
 from croma_dask.index.spec import ListSpec
@@ -30,12 +30,13 @@ class Radius:
     ----------
     probes
         Nearest clusters that a row probes fully.
-    typed
-        SO and OS candidates, each, that a row has to meet.
+    so, os
+        SO and OS candidates that a row has to meet.
     """
 
     probes: int
-    typed: int
+    so: int
+    os: int
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,8 @@ class Probes:
 
 
 def find_probes(
-    home: Range, cluster: I32, own: OwnGroup, counts: TypeCounts, centres: F32, radius: Radius,
+    home: Range, cluster: I32, own: OwnGroup, counts: TypeCounts, centres: tuple[F32, F32],
+    radius: Radius,
     spec: ListSpec,
 ) -> Probes:  # fmt: skip
     """Choose the clusters that every row of a range probes.
@@ -183,7 +185,7 @@ def find_probes(
     cluster, own
         Of the row at each place of the range.
     counts, centres
-        Of the whole cohort.
+        Of the whole cohort; the centres as the rows are compared with them, and their half-norms.
     radius
         How far to look.
     spec
@@ -191,15 +193,15 @@ def find_probes(
     """
     from croma_dask.kernels.probe import walk
 
-    n, n_clusters = len(home), centres.shape[0]
-    halves = half_norms(centres)
+    places, halves = centres
+    n, n_clusters = len(home), places.shape[0]
     step = max(16, min(4096, _BLOCK_ENTRIES // n_clusters))
     buffer = np.empty((min(step, n), n_clusters), np.float32)
     room = np.empty(min(step, n) * n_clusters, np.int32)
     pointers, parts = [np.zeros(1, np.int64)], []
     for lo in range(0, n, step):
         hi = min(n, lo + step)
-        near = scores(home.centred[lo:hi], home.half[lo:hi], centres, halves, buffer)
+        near = scores(home.centred[lo:hi], home.half[lo:hi], places, halves, buffer)
         order = np.lexsort((home.confounder[lo:hi], home.label[lo:hi])).astype(np.int32)
         pointer = np.zeros(hi - lo + 1, np.int64)
         walk(
@@ -207,7 +209,8 @@ def find_probes(
             own.all[lo:hi].astype(np.int64), own.so[lo:hi].astype(np.int64),
             own.os[lo:hi].astype(np.int64), counts.size, *counts.label, *counts.confounder,
             radius.probes if spec.n_global else 0, int(spec.length[0]),
-            max(radius.typed, int(spec.length[1])) if spec.n_typed else 0, pointer, room,
+            max(radius.so, int(spec.length[1])) if spec.n_typed else 0,
+            max(radius.os, int(spec.length[2])) if spec.n_typed else 0, pointer, room,
         )  # fmt: skip
         parts.append(room[: pointer[-1]].copy())
         pointers.append(pointers[-1][-1] + pointer[1:])
@@ -268,6 +271,11 @@ class ProbedRange:
     first: int
     edges: I64
 
+    def places(self, cluster: int) -> tuple[int, int]:
+        """Where a cluster starts and ends in the range."""
+        at = cluster - self.first
+        return int(self.edges[at]), int(self.edges[at + 1])
+
 
 def sweep_probed(
     one: ProbedRange, two: ProbedRange, lists_one: Lists, lists_two: Lists, spec: ListSpec,
@@ -323,30 +331,46 @@ def _one_way(
 
 
 def _tiles(one: ProbedRange, two: ProbedRange) -> Iterator[tuple[int, I32, I32]]:
-    """Flag, rows and columns of every group of rows that probes a cluster of the other range."""
-    from croma_dask.kernels.probe import FULL, PROBE_SO
+    """Flag, rows and columns of every group of rows that probes a cluster of the other range.
+
+    The nearest come first: each cluster with itself, then full probes, then typed ones. What
+    follows has then less chance of entering a list that it would leave again.
+    """
+    from croma_dask.kernels.probe import FULL
 
     probes = one.probes
     last = two.first + two.edges.shape[0] - 1
-    lo, hi = np.searchsorted(probes.cluster, [two.first, last])
-    label, confounder = two.home.label, two.home.confounder
-    for t in range(int(lo), int(hi)):
-        flag = int(probes.flag[t])
-        at = int(probes.cluster[t]) - two.first
-        start, stop = int(two.edges[at]), int(two.edges[at + 1])
-        rows = probes.rows[probes.edges[t] : probes.edges[t + 1]]
-        if flag == FULL:
-            yield flag, rows, np.arange(start, stop, dtype=np.int32)
-            continue
-        level = (label if flag == PROBE_SO else confounder)[start:stop]
-        columns = (start + np.flatnonzero(level == probes.key[t])).astype(np.int32)
-        if flag == PROBE_SO:
-            parts = _apart(rows, columns, one.home.confounder, confounder)
-        else:
-            parts = _apart(rows, columns, one.home.label, label)
-        for some, those in parts:
-            if some.size and those.size:
-                yield flag, some, those
+    lo, hi = (int(t) for t in np.searchsorted(probes.cluster, [two.first, last]))
+    full = lo + np.flatnonzero(probes.flag[lo:hi] == FULL)
+    for own in (True, False) if one is two else (False,):
+        for t in full:
+            start, stop = two.places(int(probes.cluster[t]))
+            rows = probes.rows[probes.edges[t] : probes.edges[t + 1]]
+            if one is two:
+                rows = rows[((rows >= start) & (rows < stop)) == own]
+            if rows.size:
+                yield FULL, rows, np.arange(start, stop, dtype=np.int32)
+    for t in lo + np.flatnonzero(probes.flag[lo:hi] != FULL):
+        yield from _typed_tiles(one, two, int(t))
+
+
+def _typed_tiles(one: ProbedRange, two: ProbedRange, t: int) -> Iterator[tuple[int, I32, I32]]:
+    """Tiles of a group of rows that probes the SO or the OS rows of a cluster."""
+    from croma_dask.kernels.probe import PROBE_SO
+
+    probes, flag = one.probes, int(one.probes.flag[t])
+    start, stop = two.places(int(probes.cluster[t]))
+    rows = probes.rows[probes.edges[t] : probes.edges[t + 1]]
+    a, b = one.home, two.home
+    level = (b.label if flag == PROBE_SO else b.confounder)[start:stop]
+    columns = (start + np.flatnonzero(level == probes.key[t])).astype(np.int32)
+    if flag == PROBE_SO:
+        parts = _apart(rows, columns, a.confounder, b.confounder)
+    else:
+        parts = _apart(rows, columns, a.label, b.label)
+    for some, those in parts:
+        if some.size and those.size:
+            yield flag, some, those
 
 
 def _apart(rows: I32, columns: I32, own: I32, other: I32) -> Iterator[tuple[I32, I32]]:

@@ -14,6 +14,10 @@ from croma_dask.kernels.typing import F32, F64, I32, Floats
 __all__ = ["Range", "load_range", "read_native"]
 
 
+_SKETCHED = 1024
+"""Rows whose centred unit vectors are made at once, to be sketched."""
+
+
 @dataclass(frozen=True)
 class Range:
     """Rows lo..hi of a scope, ordered by (label, confounder, row).
@@ -23,7 +27,8 @@ class Range:
     x, norm
         (n, D) exact rows, float32 or float64, and their `<x, x>`.
     centred, half, length
-        (n, D) float32 centred unit vectors, their half-norm terms, and their lengths.
+        (n, D) float32 centred unit vectors (or a sketch of them), their half-norm terms, and their
+        lengths.
     position
         (n,) position in the scope of each row held here.
     place
@@ -70,8 +75,9 @@ def read_native(source: RowSource, lo: int, hi: int, order: Any = None) -> Float
 
 
 def load_range(
-    source: RowSource, codes: Codes, lo: int, hi: int, mean: F64, cluster: I32 | None = None
-) -> Range:
+    source: RowSource, codes: Codes, lo: int, hi: int, mean: F64, cluster: I32 | None = None,
+    basis: F32 | None = None,
+) -> Range:  # fmt: skip
     """Read rows lo..hi of a scope.
 
     Parameters
@@ -87,6 +93,8 @@ def load_range(
     cluster
         (hi - lo,) cluster of each row, ascending: rows are then ordered by (cluster, label,
         confounder, row).
+    basis
+        (D, r) directions of a sketch, which then takes the place of the centred rows.
     """
     from croma_dask.kernels.dots import squared_norms
 
@@ -98,8 +106,7 @@ def load_range(
     x = read_native(source, lo, hi, place)
     norm = np.empty(n)
     squared_norms(x, norm)
-    centred = np.empty(x.shape, np.float32)
-    half, length = screen.centre(x, norm, mean, centred)
+    centred, half, length = _screening(x, norm, mean, basis)
     label, confounder = codes.label[order], codes.confounder[order]
     change = np.flatnonzero((np.diff(label) != 0) | (np.diff(confounder) != 0)) + 1
     ends = np.append(change, n)
@@ -119,3 +126,20 @@ def load_range(
         place=place,
         run_end=run_end,
     )
+
+
+def _screening(x: Floats, norm: F64, mean: F64, basis: F32 | None) -> tuple[F32, F64, F64]:
+    """Centred unit vectors or their sketch, half-norms and lengths."""
+    if basis is None or not basis.shape[1]:
+        centred = np.empty(x.shape, np.float32)
+        return centred, *screen.centre(x, norm, mean, centred)
+    n = x.shape[0]
+    sketch = np.empty((n, basis.shape[1]), np.float32)
+    half, length = np.empty(n), np.empty(n)
+    block = np.empty((_SKETCHED, x.shape[1]), np.float32)
+    for lo in range(0, n, _SKETCHED):
+        hi = min(n, lo + _SKETCHED)
+        part = block[: hi - lo]
+        half[lo:hi], length[lo:hi] = screen.centre(x[lo:hi], norm[lo:hi], mean, part)
+        np.matmul(part, basis, out=sketch[lo:hi])
+    return sketch, half, length

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,9 +13,15 @@ from croma_dask.kernels.typing import I32
 __all__ = ["ListSpec"]
 
 
-def _screened(n: int) -> int:
-    """Candidates to screen for n wanted: enough more that rounding rarely decides the last one."""
-    return n + max(8, n // 8) if n else 0
+def _screened(n: int, sketched: bool) -> int:
+    """Candidates to screen for n wanted.
+
+    Enough more that rounding rarely decides the last one; of sketched rows (index/sketch.py)
+    enough that what was left out rarely does.
+    """
+    if not n:
+        return 0
+    return n + (max(16, n) if sketched else max(8, n // 8))
 
 
 @dataclass(frozen=True)
@@ -28,10 +34,13 @@ class ListSpec:
         Nearest eligible rows of any type to deliver; 0 for none.
     n_typed
         Nearest SO and nearest OS rows to deliver, each; 0 for none.
+    sketched
+        Whether rows are screened by a sketch of them.
     """
 
     n_global: int
     n_typed: int
+    sketched: bool = False
 
     @cached_property
     def deliver(self) -> I32:
@@ -41,7 +50,7 @@ class ListSpec:
     @cached_property
     def length(self) -> I32:
         """(3,) screened length of each list."""
-        return np.array([_screened(int(n)) for n in self.deliver], np.int32)
+        return np.array([_screened(int(n), self.sketched) for n in self.deliver], np.int32)
 
     @cached_property
     def start(self) -> I32:
@@ -71,7 +80,7 @@ class ListSpec:
     def clipped(self, n_rows: int) -> ListSpec:
         """Lengths for a scope of n rows, which can never fill longer lists than n - 1."""
         most = max(n_rows - 1, 0)
-        return ListSpec(min(self.n_global, most), min(self.n_typed, most))
+        return replace(self, n_global=min(self.n_global, most), n_typed=min(self.n_typed, most))
 
     @staticmethod
     def _from_lengths(lengths: I32) -> I32:

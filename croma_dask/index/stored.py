@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +33,7 @@ FORMAT = "croma-dask index"
 FORMAT_VERSION = 1
 COMPLETE, WRITING = "complete", "writing"
 ROWS = "rows"
-_PARTITION = ("order", "cluster_edges", "centres", "mean", "shard_edges")
+_PARTITION = ("order", "cluster_edges", "centres", "mean", "shard_edges", "basis")
 _ABOUT = (
     "kind", "embedding_fingerprint", "croma_dask_version", "parameters", "n_rows", "n_features",
     "dtype",
@@ -56,6 +57,8 @@ class Partition:
         (D,) float64, mean of the unit vectors.
     shard_edges
         (S + 1,) int64, places where shards start; each is a cluster edge too.
+    basis
+        (D, r) float32, directions of the sketch; (D, 0) where rows are screened whole.
     """
 
     order: I64
@@ -63,6 +66,17 @@ class Partition:
     centres: F32
     mean: F64
     shard_edges: I64
+    basis: F32
+
+    @cached_property
+    def sketches(self) -> tuple[F32, F32]:
+        """Centres as rows are compared with them: sketched, and their half-norms."""
+        half: F32 = 0.5 * np.einsum("ij,ij->i", self.centres, self.centres)
+        return self.sketch(self.centres), half
+
+    def sketch(self, centred: F32) -> F32:
+        """Sketch centred unit vectors; returns them as they are where there is no basis."""
+        return np.asarray(centred @ self.basis) if self.basis.shape[1] else centred
 
     @property
     def n_clusters(self) -> int:
@@ -86,6 +100,10 @@ class Partition:
             return "shard_edges are no cluster edges"
         if self.centres.shape != (self.cluster_edges.size - 1, n_features):
             return f"centres have shape {self.centres.shape}"
+        if self.basis.ndim != 2 or self.basis.shape[0] != n_features:
+            return f"basis has shape {self.basis.shape}"
+        if not np.isfinite(self.basis).all():
+            return "basis is not finite"
         if self.mean.shape != (n_features,):
             return f"mean has shape {self.mean.shape}"
         if not np.isfinite(self.centres).all() or not np.isfinite(self.mean).all():
@@ -312,7 +330,7 @@ def read_partition(root: zarr.Group, url: str) -> Partition:
     """
     found: dict[str, Any] = {}
     for name, dtype in zip(
-        _PARTITION, (np.int64, np.int64, np.float32, np.float64, np.int64), strict=True
+        _PARTITION, (np.int64, np.int64, np.float32, np.float64, np.int64, np.float32), strict=True
     ):
         try:
             found[name] = np.asarray(root[name][...])  # type: ignore[index]
@@ -335,7 +353,7 @@ def write_partition(root: zarr.Group, partition: Partition) -> None:
         value = getattr(partition, name)
         array = root.create_array(
             name, shape=value.shape, dtype=value.dtype, overwrite=True, compressors=None,
-            chunks=(min(value.shape[0], 1 << 20), *value.shape[1:]),
+            chunks=(min(value.shape[0], 1 << 20), *(max(1, s) for s in value.shape[1:])),
             # A chunk that is missing is read as this, which no whole index holds.
             fill_value=np.nan if value.dtype.kind == "f" else -1,
         )  # fmt: skip

@@ -78,12 +78,14 @@ class Job:
         """Ranges of a block."""
         return range(block * self.per_block, min(self.n_ranges, (block + 1) * self.per_block))
 
-    def load(self, number: int) -> Range:
-        """Read a range."""
+    def load(self, number: int, *, whole: bool = False) -> Range:
+        """Read a range; of an index its sketch, unless it is to be screened by `whole` rows."""
         lo, hi = self.edges[number], self.edges[number + 1]
         codes, tiles = self.scratch.read_codes(number)
         if self.radius is not None:
-            return load_range(self.source, codes, lo, hi, self.mean, self.clusters(number)[1])
+            basis = None if whole else self.partition.basis
+            cluster = self.clusters(number)[1]
+            return load_range(self.source, codes, lo, hi, self.mean, cluster, basis)
         if tiles is None:
             return load_range(self.source, codes, lo, hi, self.mean)
         moved = _Shifted(TakenRows(self.source, tiles), lo)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from croma_dask.index.partition import centre_rows, half_norms, scores
+from croma_dask.index.partition import centre_rows, scores
 from croma_dask.index.probing import Radius, TypeCounts
 from croma_dask.index.source import Codes, RowSource, TakenRows
 from croma_dask.index.spec import ListSpec
@@ -20,9 +20,9 @@ __all__ = ["Tuned", "tune"]
 _GLOBAL_EACH = 16
 """Neighbours of a query that are looked at, spread over its list."""
 
-_TYPED_SLACK = 2.0
-"""Typed lists may miss twice the share that lists of any type may: only their mean distance counts,
-and one that is missed is replaced by one hardly farther."""
+_TYPED_SLACK = 2.5
+"""Typed lists may miss so many times the share that lists of any type may: only their mean distance
+counts, and one that is missed is replaced by one hardly farther."""
 
 _BLOCK_ENTRIES = 8 << 20
 
@@ -86,22 +86,23 @@ def tune(
             probes = max(1, _quantile(mine, recall))
         reached = float((mine <= probes).mean()) if mine.size else 1.0
     near = probes if spec.n_global and probes is not None else 0
-    typed, steps, found = int(max(start, spec.length[1])), 0, 1.0
-    if spec.n_typed:
+    least = [max(int(start), int(n)) for n in spec.length[1:]] if spec.n_typed else [0, 0]
+    typed, steps, found = list(least), 0, 1.0
+    goal = 1.0 - _TYPED_SLACK * (1.0 - recall)
+    for q in (1, 2) if spec.n_typed else ():
+        mine = kind == q
         # Candidates that have to be met before the one that is wanted; none within the probes.
-        met = [
-            np.sort(np.where(rank[kind == q] <= near, 0, 1 + np.minimum(there, back)[kind == q, q]))
-            for q in (1, 2)
-        ]
-        goal = 1.0 - _TYPED_SLACK * (1.0 - recall)
-        wanted = max((_quantile(m, goal) for m in met), default=0)
-        while typed < wanted:
-            typed, steps = int(np.ceil(typed * growth)), steps + 1
+        met = np.sort(np.where(rank[mine] <= near, 0, 1 + np.minimum(there, back)[mine, q]))
+        wanted, tried, at = _quantile(met, goal), 0, least[q - 1]
+        while at < wanted:
+            at, tried = int(np.ceil(at * growth)), tried + 1
         # The last step need not be a whole one.
-        typed = max(wanted, int(start), int(spec.length[1])) if steps else typed
-        found = min((float((m <= typed).mean()) for m in met if m.size), default=1.0)
-    clusters = partition.n_clusters
-    return Tuned(Radius(min(near, clusters), typed), reached, found, steps)
+        typed[q - 1] = max(wanted, least[q - 1])
+        steps = max(steps, tried)
+        if met.size:
+            found = min(found, float((met <= typed[q - 1]).mean()))
+    radius = Radius(min(near, partition.n_clusters), typed[0], typed[1])
+    return Tuned(radius, reached, found, steps)
 
 
 def _quantile(ascending: NDArray[np.int64], share: float) -> int:
@@ -148,14 +149,14 @@ def _needed(
     home = (np.searchsorted(edges, distinct, side="right") - 1).astype(np.int32)
     label, confounder = codes.label[distinct], codes.confounder[distinct]
     rows = TakenRows(source, distinct).read(0, distinct.size)
-    halves = half_norms(partition.centres)
+    places, halves = partition.sketches
     step = max(16, min(2048, _BLOCK_ENTRIES // partition.n_clusters))
     buffer: F32 = np.empty((step, partition.n_clusters), np.float32)
     out = np.empty((row.shape[0], 3), np.int64)
     for lo in range(0, distinct.size, step):
         hi = min(distinct.size, lo + step)
         centred, half = centre_rows(rows[lo:hi], partition.mean)
-        near = scores(centred, half, partition.centres, halves, buffer)
+        near = scores(partition.sketch(centred), half, places, halves, buffer)
         a, b = np.searchsorted(which[order], [lo, hi])
         mine = order[a:b]
         part = np.empty((mine.size, 3), np.int64)

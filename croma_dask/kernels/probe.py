@@ -52,7 +52,7 @@ def walk(
     label_pointer: I64, label_cluster: I32, label_other: I32, label_count: I32,
     confounder_pointer: I64, confounder_cluster: I32, confounder_other: I32,
     confounder_count: I32,
-    probes: int, need_all: int, need_typed: int,
+    probes: int, need_all: int, need_so: int, need_os: int,
     pointer: I64, codes: I32,
 ) -> None:  # fmt: skip
     """Choose the clusters that every row of a block probes.
@@ -74,7 +74,7 @@ def walk(
         confounder by label.
     probes
         Clusters that are probed fully, at least.
-    need_all, need_typed
+    need_all, need_so, need_os
         Candidates that have to be met besides the own group's: of any type, and of each type.
     pointer, codes
         (n + 1,) and (n * C,) the result.
@@ -107,8 +107,8 @@ def walk(
         keep_least(keys, n_clusters, done)
         keys[:done].sort()
         everything = need_all + own_group[r] if need_all > 0 else 0
-        so = need_typed + own_so[r] if need_typed > 0 else 0
-        os = need_typed + own_os[r] if need_typed > 0 else 0
+        so = need_so + own_so[r] if need_so > 0 else 0
+        os = need_os + own_os[r] if need_os > 0 else 0
         met, met_so, met_os = 0, 0, 0
         base = r * n_clusters
         n_codes = 0

@@ -159,7 +159,7 @@ def margin_result(
         tuned = shared.trial.tuned
         values |= {
             "k_start": request.how.start_k if request.how is not None else radius,
-            "k_final": tuned.radius.typed, "retries": tuned.steps,
+            "k_final": max(tuned.radius.so, tuned.radius.os), "retries": tuned.steps,
         }  # fmt: skip
         errors = [
             calibrate_margin(

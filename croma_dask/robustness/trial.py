@@ -63,7 +63,8 @@ def try_out(found: Found, request: Request) -> Trial | None:
         "recall_wanted": how.recall,
         "probes": tuned.radius.probes,
         "n_clusters": found.index.partition.n_clusters,
-        "typed_radius": tuned.radius.typed,
+        "so_radius": tuned.radius.so,
+        "os_radius": tuned.radius.os,
         "calibration_seed": how.seed,
     }
     return Trial(tuned, exact, approx, recall, attrs)
