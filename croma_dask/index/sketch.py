@@ -19,7 +19,8 @@ _LENGTHS = (64, 96, 128, 192, 256, 384, 512)
 _QUERIES = 256
 _NEAREST = 50
 _KEPT = 1.5
-"""A sketch will do when the nearest of a query are among this many times as many by the sketch. The search keeps twice as many: its rows lie denser than a sample's."""
+"""A sketch will do when the nearest of a query are among this many times as many by the sketch.
+The search keeps twice as many: its rows lie denser than a sample's."""
 
 _ENOUGH = 0.998
 _MOST_FEATURES = 4096
