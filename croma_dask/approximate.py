@@ -19,6 +19,7 @@ from croma_dask.cohort.design import Scope
 from croma_dask.errors import SchemaError
 from croma_dask.graph import job_key, pair_graph
 from croma_dask.index.finish import Delivered
+from croma_dask.index.graphs import Widening
 from croma_dask.index.neighbors import IndexedLists, Neighbors
 from croma_dask.index.probed import merge_samples, sample_range, write_scope
 from croma_dask.index.probing import Radius, TypeCounts
@@ -162,6 +163,8 @@ def search_index(
     write_scope(job, codes, row)
     sample = _sample(job, index, codes, row, how, layout, options, client, n_tasks)
     job = replace(job, radius=sample.tuned.radius)
+    if index.kind == "pynndescent":
+        job = replace(job, widening=Widening(how.start_k, how.k_growth_factor))
     graph, last, work = pair_graph(job)
     with Progress("search", sum(work.values()), "row pairs", options.quiet) as progress:
         _run(job, graph, last, work, progress, layout, client, n_tasks)

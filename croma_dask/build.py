@@ -263,7 +263,7 @@ def build(
     partition = _partition(root, source, mean, recipe, location, allowed, n_tasks, client, quiet)
     token = uuid.uuid4().hex
     shared = f"croma-work-{token}"
-    graph: dict[str, Any] = {shared: Work(source, location, recipe)}
+    graph: dict[str, Any] = {shared: Work(source, location, recipe, n_tasks)}
     last = [f"croma-shard-{token}-{number}" for number in range(partition.n_shards)]
     graph |= {task: (write_shard, shared, number) for number, task in enumerate(last)}
     with Progress("index", source.n_rows, "rows", quiet) as progress:
@@ -299,7 +299,7 @@ def _partition(
     # By way of the disk: the graph carries no arrays.
     write_array(root, "trained", centres)
     write_array(root, "mean", mean)
-    cluster = _assign_all(Work(source, location, recipe), n_tasks, client, quiet)
+    cluster = _assign_all(Work(source, location, recipe, n_tasks), n_tasks, client, quiet)
     clusters = cluster_edges(cluster, centres)
     del root["trained"]
     rows = recipe.shard_rows or _shard_rows(source, recipe, allowed, n_tasks)

@@ -13,11 +13,13 @@ import numpy as np
 from croma_dask.cohort.layout import chunk_rows_for
 from croma_dask.cohort.location import Location
 from croma_dask.errors import StoreError
+from croma_dask.index.graphs import unit_rows
 from croma_dask.index.partition import assign
 from croma_dask.index.recipe import Recipe
 from croma_dask.index.source import RowSource, TakenRows
 from croma_dask.index.stored import (
     COMPLETE,
+    DESCENT,
     FORMAT,
     FORMAT_VERSION,
     ROWS,
@@ -42,6 +44,7 @@ class Work:
     source: RowSource
     location: Location
     recipe: Recipe
+    n_jobs: int = 1
 
     def open(self) -> zarr.Group:
         """Open the index that is being built."""
@@ -107,11 +110,12 @@ def finish(root: zarr.Group, location: Location) -> None:
     found.attrs.put({**dict(root.attrs), "status": COMPLETE})
 
 
-def write_array(group: zarr.Group, name: str, value: np.ndarray) -> None:
-    """Write a small array whole."""
+def write_array(group: zarr.Group, name: str, value: np.ndarray, rows: int = 1 << 20) -> None:
+    """Write an array in chunks of so many rows."""
+    chunks = tuple(max(1, size) for size in (min(rows, value.shape[0]), *value.shape[1:]))
     array = group.create_array(
-        name, shape=value.shape, dtype=value.dtype, chunks=value.shape, compressors=None,
-        overwrite=True,
+        name, shape=value.shape, dtype=value.dtype, chunks=chunks, compressors=None,
+        overwrite=True, fill_value=np.nan if value.dtype.kind == "f" else -1,
     )  # fmt: skip
     array[...] = value
 
@@ -144,5 +148,22 @@ def write_shard(work: Work, number: int) -> int:
         filters=None, fill_value=np.nan if rows.dtype.kind == "f" else 0,
     )  # fmt: skip
     array[...] = rows
+    if work.recipe.kind == "pynndescent":
+        _write_graph(group, rows, work)
     group.attrs.put({"status": COMPLETE})
     return hi - lo
+
+
+def _write_graph(group: zarr.Group, rows: np.ndarray, work: Work) -> None:
+    """Build the pynndescent graph of a shard and write its arrays."""
+    from croma_dask.index.descent import build_descent
+
+    built = build_descent(
+        unit_rows(rows), n_neighbors=work.recipe.n_neighbors, seed=work.recipe.seed,
+        n_jobs=work.n_jobs,
+    )  # fmt: skip
+    inside = group.create_group(DESCENT)
+    for name, value in built.arrays.items():
+        # The graph is read by blocks of rows, the rest whole.
+        write_array(inside, name, value, 4096 if name.startswith("graph") else 1 << 20)
+    inside.attrs.put({"parameters": json.dumps(built.params)})

@@ -64,9 +64,12 @@ def probe_range(job: Job, number: int) -> int:
         own = OwnGroup(**job.scratch.read(name + "own.npz")).take(order)
         counts = TypeCounts.of_arrays(job.scratch.read("counts.npz"))
         partition = job.partition
-        probes = find_probes(home, cluster, own, counts, partition.sketches, job.radius, job.spec)
+        probes = find_probes(
+            home, cluster, own, counts, partition.sketches, job.radius, job.spec,
+            graph=job.widening is not None,
+        )  # fmt: skip
     starts = partition.cluster_edges[:-1][np.unique(probes.cluster)]
-    reach = np.zeros(job.n_ranges, bool)
+    reach = np.arange(job.n_ranges) == number
     reach[np.unique(np.searchsorted(job.edges, starts, side="right") - 1)] = True
     job.scratch.write(name + "probes.npz", probes.arrays())
     entries = int(probes.rows.shape[0])

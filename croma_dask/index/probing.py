@@ -173,8 +173,7 @@ class Probes:
 
 def find_probes(
     home: Range, cluster: I32, own: OwnGroup, counts: TypeCounts, centres: tuple[F32, F32],
-    radius: Radius,
-    spec: ListSpec,
+    radius: Radius, spec: ListSpec, *, graph: bool = False,
 ) -> Probes:  # fmt: skip
     """Choose the clusters that every row of a range probes.
 
@@ -190,6 +189,9 @@ def find_probes(
         How far to look.
     spec
         Lists to fill.
+    graph
+        Whether neighbours of any type come from a graph of the range's rows: of its own clusters
+        a row then probes the typed rows only.
     """
     from croma_dask.kernels.probe import walk
 
@@ -212,9 +214,24 @@ def find_probes(
             max(radius.so, int(spec.length[1])) if spec.n_typed else 0,
             max(radius.os, int(spec.length[2])) if spec.n_typed else 0, pointer, room,
         )  # fmt: skip
-        parts.append(room[: pointer[-1]].copy())
+        part = room[: pointer[-1]].copy()
+        if graph:
+            part, pointer = _without_own(part, pointer, cluster, typed=bool(spec.n_typed))
+        parts.append(part)
         pointers.append(pointers[-1][-1] + pointer[1:])
     return _by_cluster(home, np.concatenate(pointers), np.concatenate(parts))
+
+
+def _without_own(codes: I32, pointer: I64, cluster: I32, *, typed: bool) -> tuple[I32, I64]:
+    """Turn full probes of the range's own clusters into typed ones, or drop them."""
+    from croma_dask.kernels.probe import FULL, PROBE_OS, PROBE_SO
+
+    at = codes >> 3
+    own = ((codes & 7) == FULL) & (at >= cluster[0]) & (at <= cluster[-1])
+    if typed:
+        return np.where(own, at * 8 + (PROBE_SO | PROBE_OS), codes).astype(np.int32), pointer
+    kept = np.concatenate([[0], np.cumsum(~own)])
+    return codes[~own], kept[pointer].astype(np.int64)
 
 
 def _by_cluster(home: Range, pointer: I64, codes: I32) -> Probes:

@@ -32,7 +32,7 @@ __all__ = ["FORMAT", "FORMAT_VERSION", "Partition", "StoredIndex", "beside", "sh
 FORMAT = "croma-dask index"
 FORMAT_VERSION = 1
 COMPLETE, WRITING = "complete", "writing"
-ROWS = "rows"
+ROWS, DESCENT = "rows", "descent"
 _PARTITION = ("order", "cluster_edges", "centres", "mean", "shard_edges", "basis")
 _ABOUT = (
     "kind", "embedding_fingerprint", "croma_dask_version", "parameters", "n_rows", "n_features",
@@ -276,6 +276,15 @@ class StoredIndex:
                 )
             self._shards[number] = ChunkReader(array, self.location, name)
         return self._shards[number]
+
+    def descent(self, number: int) -> tuple[Any, dict[str, Any]]:
+        """Return the pynndescent arrays of a shard, a Zarr group, and their parameters."""
+        name = f"{shard_name(number)}/{DESCENT}"
+        try:
+            group: Any = self.root[name]
+            return group, dict(json.loads(str(group.attrs["parameters"])))
+        except (KeyError, ValueError) as err:
+            raise StoreError(f"{self.url} is damaged: {name} is missing; {_MEND}") from err
 
     def read(self, lo: int, hi: int) -> np.ndarray[Any, Any]:
         """Rows at places lo..hi."""

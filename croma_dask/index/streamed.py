@@ -20,6 +20,7 @@ from croma_dask.index.finish import (
     replace_failing,
     second_look,
 )
+from croma_dask.index.graphs import Widening, offer_graph
 from croma_dask.index.lists import Lists
 from croma_dask.index.probing import ProbedRange, Probes, Radius, sweep_probed
 from croma_dask.index.ranges import Range, load_range
@@ -54,6 +55,8 @@ class Job:
         (D,) mean of the unit vectors.
     radius
         How far rows look in the index that is their source; None for everywhere.
+    widening
+        Of an index with a graph a shard: how rows ask it again; None without graphs.
     """
 
     source: RowSource
@@ -63,6 +66,7 @@ class Job:
     spec: ListSpec
     mean: F64
     radius: Radius | None = None
+    widening: Widening | None = None
 
     @property
     def n_ranges(self) -> int:
@@ -258,6 +262,11 @@ def _meet(job: Job, side_i: _Side, side_j: _Side, buffer: Any) -> None:
         if side.distance is not None:
             side.lists.know(side.distance, job.spec)
     check = functools.partial(_check, job)
+    if same and take_i and job.widening is not None:
+        assert isinstance(job.source, StoredIndex)
+        offer_graph(
+            job.source, side_i.number, side_i.home, side_i.lists, job.spec, job.widening, buffer
+        )
     if side_i.probed is not None and side_j.probed is not None:
         sweep_probed(
             side_i.probed, side_j.probed, side_i.lists, side_j.lists, job.spec, buffer,

@@ -329,3 +329,28 @@ def scan_probed(
                                 )  # fmt: skip
                                 limit[kind, c + x] = threshold_j[kind, j]
                 c = stop
+
+
+@kernel
+def offer_listed(
+    rows: I32, candidates: I32, centred: F32, half: F32, group: I32, position: I32,
+    length: I32, start: I32, keys: I64, fill: I32, threshold: F32, limit: F32,
+) -> None:  # fmt: skip
+    """Offer to the list of any type of row `rows[r]` the rows `candidates[r]` of its own range.
+
+    A candidate stands once in a row; -1 is none.
+    """
+    for r in range(rows.shape[0]):
+        i = rows[r]
+        for e in range(candidates.shape[1]):
+            j = candidates[r, e]
+            if j < 0 or group[j] == group[i]:
+                continue
+            product = np.float32(0.0)
+            for t in range(centred.shape[1]):
+                product += centred[i, t] * centred[j, t]
+            d = np.float32(max(np.float32(0.0), half[i] + half[j] - product))
+            if d < threshold[GLOBAL, i]:
+                high = np.int64(np.float32(d).view(np.int32)) << np.int64(32)
+                key = high | np.int64(position[j])
+                append(keys, fill, threshold, limit, length, start, i, GLOBAL, key)
