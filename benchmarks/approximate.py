@@ -49,7 +49,7 @@ def through_index(
         "build": build, "score": score, "peak_build": peaks[0], "peak_score": peaks[1],
         "planned": plan.peak_memory, "planned_seconds": plan.seconds, "auto": auto.choice.kind,
         "why": auto.choice.why, "recall": attrs["recall"], "probes": attrs["probes"],
-        "clusters": attrs["n_clusters"], "typed": attrs["typed_radius"],
+        "clusters": attrs["n_clusters"], "typed": max(attrs["so_radius"], attrs["os_radius"]),
         "recall_so": float(found[0]["CRoMa"]["recall_so"]),
         "recall_os": float(found[0]["CRoMa"]["recall_os"]), "k": int(found[0]["RI"]["k"]),
         "values": extrapolated.values_of(found[0]),
