@@ -414,7 +414,7 @@ def test_coverage__of_small_cohorts() -> None:
 
 @pytest.mark.slow
 def test_coverage__of_200_cohorts_of_5000_rows() -> None:
-    found = coverage(range(1000, 1200), 5000, 1000, [11, 21], [0.96, 0.98, 0.99])
+    found = coverage(range(1000, 1200), 5000, 1000, [11, 21], [0.975, 0.985, 0.995])
     for key, (share, half) in found.items():
         assert 0.90 <= share <= 0.99, (key, found)
         assert half <= 0.003, (key, found)
