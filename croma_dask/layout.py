@@ -199,17 +199,23 @@ def lay_out_probed(
         targets = np.linspace(0, n_rows, n_ranges + 1)[1:-1]
         inner = cluster_edges[np.searchsorted(cluster_edges, targets, side="right") - 1]
         edges = np.unique(np.concatenate([[0], inner, [n_rows]]))
+        if int(np.diff(edges).max()) > most:
+            edges = _packed(cluster_edges, most)
     else:
         edges = shard_edges
-        longest = int(np.diff(edges).max())
-        if longest > most:
-            raise MemoryLimitError(
-                f"the longest shard of the index has {longest} rows, and with {n_tasks} "
-                f"task{'s' * (n_tasks != 1)} at once in {memory.format_bytes(allowed)} no more "
-                f"than {most} can be searched: raise memory= (--memory), lower threads= "
-                f"(--threads), or build the index again with shard_rows={most} (--shard-rows)"
-            )
     longest = int(np.diff(edges).max())
+    if longest > most:
+        what, smaller = (
+            ("largest cluster", "smaller cluster_rows= (--cluster-rows)")
+            if shard_edges is None
+            else ("longest shard", f"shard_rows={most} (--shard-rows)")
+        )
+        raise MemoryLimitError(
+            f"the {what} of the index has {longest} rows, and with {n_tasks} "
+            f"task{'s' * (n_tasks != 1)} at once in {memory.format_bytes(allowed)} no more than "
+            f"{most} can be searched: raise memory= (--memory), lower threads= (--threads), or "
+            f"build the index again with {smaller}"
+        )
     n_ranges = len(edges) - 1
     per_block = 1
     while _n_pairs(-(-n_ranges // per_block)) > MOST_TASKS:
@@ -227,6 +233,16 @@ def lay_out_probed(
         memory.scratch_bytes(n_rows, spec.screened, spec.delivered) + 2 * 1024 * n_rows, terms,
         most_rows=longest if shard_edges is not None else most,
     )  # fmt: skip
+
+
+def _packed(cluster_edges: I64, most: int) -> I64:
+    """Put whole clusters together to ranges of at most so many rows; a larger one stays alone."""
+    at, edges = 0, [0]
+    while at < cluster_edges.shape[0] - 1:
+        full = int(np.searchsorted(cluster_edges, cluster_edges[at] + most, side="right")) - 1
+        at = max(at + 1, full)
+        edges.append(int(cluster_edges[at]))
+    return np.array(edges, np.int64)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,9 @@ from croma_dask.layout import (
     is_small,
     lay_out,
     lay_out_batches,
+    range_cost,
 )
+from croma_dask.memory import allowed_bytes, largest_range
 from croma_dask.options import Options
 from croma_dask.progress import Progress
 from croma_dask.resume import own_folder
@@ -158,7 +160,11 @@ def search(
     spec = spec.clipped(largest)
     n_workers = workers_of(client)
     streamed = True
-    if how is None:
+    if how is not None:
+        # Refused here, and not when an index has been built for nothing.
+        cost = range_cost(embedding, spec, probed=True)
+        largest_range(cost, allowed_bytes(options.memory), n_tasks, fixed)
+    else:
         layout = lay_out(
             embedding, largest, spec, options, n_tasks=n_tasks, fixed=fixed, n_workers=n_workers
         )
