@@ -93,7 +93,9 @@ class World:
         """Rows of a cluster (of a type) but those of the own group."""
         return [j for j in self.rows(i, c, kind) if self.codes.group[j] != self.codes.group[i]]
 
-    def walked(self, probes: int, need_all: int, need_typed: int) -> list[dict[int, int]]:
+    def walked(
+        self, probes: int, need_all: int, need_so: int, need_os: int
+    ) -> list[dict[int, int]]:
         """Flags of the clusters that each row probes, by the kernel."""
         own = OwnGroup.of(self.codes)
         counts = self.counts
@@ -103,7 +105,7 @@ class World:
         walk(
             self.scores, self.cluster, self.codes.label, self.codes.confounder, order,
             own.all.astype(np.int64), own.so.astype(np.int64), own.os.astype(np.int64),
-            counts.size, *counts.label, *counts.confounder, probes, need_all, need_typed,
+            counts.size, *counts.label, *counts.confounder, probes, need_all, need_so, need_os,
             self.pointer, room,
         )  # fmt: skip
         self.found = room[: self.pointer[-1]]
@@ -115,7 +117,7 @@ class World:
 SIZES = {"n": st.integers(8, 70), "clusters": st.integers(1, 8), "levels": st.integers(1, 3),
          "groups": st.integers(1, 12), "seed": st.integers(0, 10**6)}  # fmt: skip
 NEEDS = {"probes": st.integers(0, 9), "need_all": st.integers(0, 12),
-         "need_typed": st.integers(0, 12)}  # fmt: skip
+         "need_so": st.integers(0, 12), "need_os": st.integers(0, 12)}  # fmt: skip
 
 
 def world(n: int, clusters: int, levels: int, groups: int, seed: int) -> World:
@@ -127,14 +129,14 @@ def world(n: int, clusters: int, levels: int, groups: int, seed: int) -> World:
 
 @given(**SIZES, **NEEDS)
 def test_walk__meets_what_is_needed_and_nothing_beyond(
-    probes: int, need_all: int, need_typed: int, **sizes: int
+    probes: int, need_all: int, need_so: int, need_os: int, **sizes: int
 ) -> None:
     """A loop over rows, not counts: own groups are left out one by one."""
     those = world(**sizes)
-    for i, found in enumerate(those.walked(probes, need_all, need_typed)):
+    for i, found in enumerate(those.walked(probes, need_all, need_so, need_os)):
         near = those.near(i)
-        for kind, flag, need in ((GLOBAL, FULL, need_all), (SO, PROBE_SO, need_typed),
-                                 (OS, PROBE_OS, need_typed)):  # fmt: skip
+        for kind, flag, need in ((GLOBAL, FULL, need_all), (SO, PROBE_SO, need_so),
+                                 (OS, PROBE_OS, need_os)):  # fmt: skip
             mine = [c for c in near if found.get(c, 0) & (flag | FULL)]
             met = sum(len(those.members(i, c, kind)) for c in mine)
             there = sum(len(those.members(i, c, kind)) for c in near)
@@ -146,7 +148,7 @@ def test_walk__meets_what_is_needed_and_nothing_beyond(
         if len(full) > probes:
             own = sum(those.codes.group == those.codes.group[i])
             assert sum(those.sizes[c] for c in full[:-1]) < need_all + own, "one too many"
-        for kind, flag in ((SO, PROBE_SO), (OS, PROBE_OS)):
+        for kind, flag, need in ((SO, PROBE_SO, need_so), (OS, PROBE_OS, need_os)):
             rows = {c: those.rows(i, c, kind) for c in near}
             farther = [c for c in near if found.get(c, 0) & flag]
             assert all(rows[c] for c in farther), "a cluster without any is passed by"
@@ -155,15 +157,15 @@ def test_walk__meets_what_is_needed_and_nothing_beyond(
                 last = near.index(farther[-1])
                 assert farther == [c for c in near[len(full) : last + 1] if rows[c]]
                 own = sum(len(rows[c]) - len(those.members(i, c, kind)) for c in near)
-                assert sum(len(rows[c]) for c in near[:last]) < need_typed + own
+                assert sum(len(rows[c]) for c in near[:last]) < need + own
 
 
 def test_walk__without_needs_probes_nothing_and_with_all_of_them_everything() -> None:
     those = world(40, 6, 2, 40, 1)
-    assert those.walked(0, 0, 0) == [{}] * 40
-    assert those.walked(6, 0, 0) == [dict.fromkeys(range(6), FULL)] * 40
-    assert those.walked(0, 40, 0) == [dict.fromkeys(range(6), FULL)] * 40
-    typed = those.walked(0, 0, 40)
+    assert those.walked(0, 0, 0, 0) == [{}] * 40
+    assert those.walked(6, 0, 0, 0) == [dict.fromkeys(range(6), FULL)] * 40
+    assert those.walked(0, 40, 0, 0) == [dict.fromkeys(range(6), FULL)] * 40
+    typed = those.walked(0, 0, 40, 40)
     for i, found in enumerate(typed):
         for c in range(6):
             for kind, flag in ((SO, PROBE_SO), (OS, PROBE_OS)):
@@ -175,7 +177,7 @@ def test_walk__goes_on_behind_the_clusters_that_are_put_in_order_first() -> None
     those = World.make(rng, 900, 300, 2, 900, ties=False)
     those.codes = replace(those.codes, group=np.arange(900, dtype=np.int32))
     need = 500
-    for i, found in list(enumerate(those.walked(2, need, 0)))[::45]:
+    for i, found in list(enumerate(those.walked(2, need, 0, 0)))[::45]:
         near = those.near(i)
         full = [c for c in near if found.get(c, 0) == FULL]
         assert full == near[: len(full)]
@@ -201,8 +203,8 @@ def test_needed_radius__is_what_the_walk_would_need(data: st.DataObject, **sizes
         assert (clusters, so, os) == (len(before), rows.count(SO), rows.count(OS))
         # The walk agrees: that many probes do not reach the cluster, one more does.
         if clusters:
-            assert goal not in those.walked(clusters, 0, 0)[i]
-        assert those.walked(clusters + 1, 0, 0)[i][goal] == FULL
+            assert goal not in those.walked(clusters, 0, 0, 0)[i]
+        assert those.walked(clusters + 1, 0, 0, 0)[i][goal] == FULL
 
 
 # ---- who takes a pair ------------------------------------------------------------------------
@@ -210,10 +212,10 @@ def test_needed_radius__is_what_the_walk_would_need(data: st.DataObject, **sizes
 
 @given(**SIZES, **NEEDS)
 def test_flags_of__is_what_was_walked(
-    probes: int, need_all: int, need_typed: int, **sizes: int
+    probes: int, need_all: int, need_so: int, need_os: int, **sizes: int
 ) -> None:
     those = world(**sizes)
-    found = those.walked(probes, need_all, need_typed)
+    found = those.walked(probes, need_all, need_so, need_os)
     for i in range(those.n):
         for c in range(those.n_clusters):
             assert flags_of(those.pointer, those.found, i, c) == found[i].get(c, 0)
@@ -352,11 +354,11 @@ def expected_pairs(those: World, found: list[dict[int, int]]) -> list[set[int]]:
 
 @given(**SIZES, **NEEDS, n_ranges=st.integers(1, 4))
 def test_scan_probed__offers_each_probed_pair_once_to_each_of_its_rows(
-    probes: int, need_all: int, need_typed: int, n_ranges: int, **sizes: int
+    probes: int, need_all: int, need_so: int, need_os: int, n_ranges: int, **sizes: int
 ) -> None:
     """Lists so long that nothing is dropped: what they hold is what was offered, repeats too."""
     those = world(**sizes)
-    found = those.walked(probes, need_all, need_typed)
+    found = those.walked(probes, need_all, need_so, need_os)
     spec = ListSpec(those.n, those.n)
     parts, lists, offered = swept(those, spec, n_ranges, sizes["seed"])
     held: list[Counter[tuple[int, int]]] = [Counter(), Counter(), Counter()]
@@ -379,7 +381,7 @@ def test_scan_probed__offers_each_probed_pair_once_to_each_of_its_rows(
 def test_scan_probed__tells_own_distances_and_drops_only_the_farther_ones() -> None:
     """Short lists, which are cut over and over again."""
     those = World.make(np.random.default_rng(5), 240, 8, 2, 90)
-    found = those.walked(3, 0, 40)
+    found = those.walked(3, 0, 40, 30)
     spec = ListSpec(6, 3)
     parts, lists, _ = swept(those, spec, 3, 5)
     home = {
@@ -409,7 +411,7 @@ def test_scan_probed__tells_own_distances_and_drops_only_the_farther_ones() -> N
 @pytest.mark.parametrize("spec", [ListSpec(500, 0), ListSpec(0, 500)])
 def test_scan_probed__of_one_kind_of_list_fills_that_alone(spec: ListSpec) -> None:
     those = world(60, 5, 2, 20, 9)
-    found = those.walked(2 if spec.n_global else 0, 0, 0 if spec.n_global else 30)
+    found = those.walked(2 if spec.n_global else 0, 0, *[0 if spec.n_global else 30] * 2)
     parts, lists, _ = swept(those, spec, 2, 9)
     pairs = expected_pairs(those, found)
     for part in parts:
@@ -423,7 +425,7 @@ def test_scan_probed__of_one_kind_of_list_fills_that_alone(spec: ListSpec) -> No
 @pytest.mark.parametrize("silent", [0, 1])
 def test_scan_probed__a_side_that_has_met_the_other_takes_nothing(silent: int) -> None:
     those = world(60, 6, 2, 30, 4)
-    found = those.walked(2, 0, 10)
+    found = those.walked(2, 0, 10, 12)
     spec = ListSpec(those.n, those.n)
     parts, lists, _ = swept(those, spec, 2, 4, silent=silent)
     pairs = expected_pairs(those, found)
@@ -437,7 +439,7 @@ def test_scan_probed__a_side_that_has_met_the_other_takes_nothing(silent: int) -
 
 def test_by_cluster__probes_survive_being_written_down() -> None:
     those = world(50, 5, 2, 20, 2)
-    those.walked(1, 0, 12)
+    those.walked(1, 0, 12, 9)
     (part,) = ranges(those, [0, those.n_clusters], np.random.default_rng(0))
     kept = {name: np.array(array) for name, array in part.probes.arrays().items()}
     again = Probes.of_arrays(kept)
