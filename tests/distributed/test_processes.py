@@ -35,8 +35,8 @@ from tests.helpers.processes import (
 
 pytestmark = pytest.mark.cluster
 
-INDEX: str = "exact"
-"""Kind of index that is searched."""
+INDEX = ["exact", pytest.param("ivf", marks=pytest.mark.slow)]
+"""Kinds of index that are searched."""
 
 N, RANGE = 3_000, 250
 ARGUMENTS: dict[str, Any] = {"k_candidates": (15, 21), "m": (1, 3)}
@@ -50,8 +50,14 @@ def scratch(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(scope="module", params=INDEX)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Kind of index."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> str:
+def place(kind: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A cohort with some equal distances, which go by row wherever they are found."""
     rng = np.random.default_rng(5)
     row = np.arange(N)
@@ -59,21 +65,22 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> str:
     x = features(rng, label, center, 12, biology=0.4, shortcut=0.4).astype(np.float32)
     x[:300] = x[300:600]
     frame = manifest(label, center, row // 3)
-    return cd.write_cohort(tmp_path_factory.mktemp("processes") / "cohort.zarr", x, frame)
-
-
-def score(place: str, **options: Any) -> xr.DataTree:
-    kind = {} if INDEX == "exact" else {"index": INDEX}
-    with engine("streamed", range_rows=RANGE):
-        return cd.score(place, confounder="center", **ARGUMENTS, **kind, **options)
+    place = cd.write_cohort(tmp_path_factory.mktemp("processes") / "cohort.zarr", x, frame)
+    if kind != "exact":
+        cd.build_index(place, kind=kind, cluster_rows=100)
+    return place
 
 
 @pytest.fixture(scope="module")
-def expected(place: str) -> xr.DataTree:
-    """What one process finds: the exact search holds such a cohort in memory."""
-    if INDEX == "exact":
-        return cd.score(place, confounder="center", **ARGUMENTS)
-    return score(place)
+def expected(place: str, kind: str, tmp_path_factory: pytest.TempPathFactory) -> xr.DataTree:
+    """What one process finds; the exact search holds such a cohort in memory."""
+    with cd.set_options(scratch=str(tmp_path_factory.mktemp("expected"))):
+        return cd.score(place, confounder="center", index=kind, **ARGUMENTS)
+
+
+def score(place: str, kind: str, client: Any) -> xr.DataTree:
+    with engine("streamed", range_rows=RANGE):
+        return cd.score(place, confounder="center", index=kind, client=client, **ARGUMENTS)
 
 
 def assert_same(found: xr.DataTree, expected: xr.DataTree) -> None:
@@ -106,7 +113,7 @@ def libraries_of_numpy() -> list[str]:
 
 
 def test_cluster__has_the_bits_of_one_process_and_one_blas_thread_a_task(
-    cluster: Processes, place: str, expected: xr.DataTree, scratch: Path, tmp_path: Path
+    cluster: Processes, place: str, kind: str, expected: xr.DataTree, scratch: Path, tmp_path: Path
 ) -> None:
     """Warnings are errors here: neither is the graph too large for Dask, nor anything else."""
     told = str(tmp_path / "threads")
@@ -122,23 +129,23 @@ def test_cluster__has_the_bits_of_one_process_and_one_blas_thread_a_task(
 
         from croma_dask.index import streamed
 
-        sweep = streamed.sweep
+        meet_ranges = streamed._meet
 
-        def looking(*args: Any, **kwargs: Any) -> Any:
+        def looking(*args: Any) -> None:
             threads = {pool["filepath"]: pool["num_threads"] for pool in threadpool_info()}
             with open(f"{told}/{os.getpid()}-{i}-{j}", "w") as out:
                 json.dump(threads, out)
-            return sweep(*args, **kwargs)
+            meet_ranges(*args)
 
-        streamed.sweep = looking
+        streamed._meet = looking
         try:
             return real(job, i, j, *after)
         finally:
-            streamed.sweep = sweep
+            streamed._meet = meet_ranges
 
     with cluster.client(2) as client, pytest.MonkeyPatch.context() as patch:
         patch.setattr(graph, "meet_blocks", telling)
-        found = score(place, client=client)
+        found = score(place, kind, client)
         workers = {str(pid) for pid in pids(client).values()}
     assert_same(found, expected)
     assert list(scratch.iterdir()) == []
@@ -196,7 +203,7 @@ def held_tasks(folder: Path) -> Iterator[Callable[[], set[int]]]:
 
 
 def test_one_worker_killed_and_one_paused__same_bits(
-    cluster: Processes, place: str, expected: xr.DataTree, scratch: Path, tmp_path: Path
+    cluster: Processes, place: str, kind: str, expected: xr.DataTree, scratch: Path, tmp_path: Path
 ) -> None:
     with (
         cluster.client(2) as client,
@@ -204,7 +211,7 @@ def test_one_worker_killed_and_one_paused__same_bits(
         ThreadPoolExecutor(1) as pool,
     ):
         before = set(pids(client).values())
-        running = pool.submit(score, place, client=client)
+        running = pool.submit(score, place, kind, client)
         wait_until(lambda: running.done() or at_work() == before, "two tasks at work")
         killed, paused = before
         os.kill(killed, signal.SIGKILL)
@@ -227,8 +234,8 @@ def test_one_worker_killed_and_one_paused__same_bits(
 
 @pytest.mark.slow
 def test_one_worker_lost_and_one_paused_until_it_is_given_up__same_bits(
-    new_cluster: Callable[..., Processes], place: str, expected: xr.DataTree, scratch: Path,
-    tmp_path: Path,
+    new_cluster: Callable[..., Processes], place: str, kind: str, expected: xr.DataTree,
+    scratch: Path, tmp_path: Path,
 ) -> None:  # fmt: skip
     """The scheduler gives a worker up that is silent; when that wakes, its task is another's."""
     cluster = new_cluster(scheduler__worker_ttl="1s")
@@ -241,7 +248,7 @@ def test_one_worker_lost_and_one_paused_until_it_is_given_up__same_bits(
         ThreadPoolExecutor(1) as pool,
     ):
         address = {pid: worker for worker, pid in pids(client).items()}
-        running = pool.submit(score, place, client=client)
+        running = pool.submit(score, place, kind, client)
         wait_until(lambda: running.done() or at_work() == set(address), "three tasks at work")
         lost, paused, _ = address
         os.kill(lost, signal.SIGKILL)
@@ -288,22 +295,24 @@ def kill_and_resume(
     assert "Traceback" not in err
 
 
-def range_count(memory: str, place: str) -> int:
-    plan = cd.plan(place, confounder="center", memory=memory, threads=1, **ARGUMENTS)
-    assert plan.engine == "streamed"
-    return plan.n_ranges
+def least(place: str, kind: str) -> tuple[str, int]:
+    """Least memory that the command can do with, and the ranges that it makes of the rows."""
+    memory = smallest_memory(place, index=kind, **ARGUMENTS)
+    plan = cd.plan(place, confounder="center", memory=memory, threads=1, index=kind, **ARGUMENTS)
+    assert plan.n_ranges > 4
+    return memory, plan.n_ranges
 
 
 def test_driver_killed__the_same_command_ends_with_the_same_bits(
-    cluster: Processes, place: str, expected: xr.DataTree, tmp_path: Path,
+    cluster: Processes, place: str, kind: str, expected: xr.DataTree, tmp_path: Path,
     drive: Callable[..., Driver],
 ) -> None:  # fmt: skip
     """On a cluster that is still busy with the dead driver's tasks, and scratch beside --out."""
     out = tmp_path / "r.zarr"
-    memory = smallest_memory(place, **ARGUMENTS)
-    n = range_count(memory, place)
-    call = ["score", place, *OPTIONS, "--memory", memory, "--scheduler", cluster.file]
-    kill_and_resume([*call, "--out", out], [n * n // 3], tmp_path / ".r.zarr.scratch", out, drive)
+    memory, n = least(place, kind)
+    call = ["score", place, *OPTIONS, "--index", kind, "--memory", memory]
+    call += ["--scheduler", cluster.file, "--out", out]
+    kill_and_resume(call, [2 * n], tmp_path / ".r.zarr.scratch", out, drive)
     assert_file_has(out, expected)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.zarr"], "and nothing is left"
 
@@ -311,20 +320,20 @@ def test_driver_killed__the_same_command_ends_with_the_same_bits(
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["threads", "workers", "scheduler"])
 def test_driver_killed_at_five_random_points__same_bits(
-    where: str, cluster: Processes, place: str, expected: xr.DataTree, tmp_path: Path,
+    where: str, cluster: Processes, place: str, kind: str, expected: xr.DataTree, tmp_path: Path,
     drive: Callable[..., Driver],
 ) -> None:  # fmt: skip
     out = tmp_path / "r.zarr"
-    memory = smallest_memory(place, **ARGUMENTS)
-    n = range_count(memory, place)
+    memory, n = least(place, kind)
     rng = np.random.default_rng(["threads", "workers", "scheduler"].index(where))
-    points = sorted(int(p) for p in rng.integers(1, n * n - n, 5))
+    # Through an index not every range meets every other.
+    points = sorted(int(p) for p in rng.integers(1, (n - 1) * (n if kind == "exact" else 2), 5))
     how = {
         "threads": ["--threads", 1],
         "workers": ["--workers", 2],
         "scheduler": ["--scheduler", cluster.file],
     }[where]
-    call = ["score", place, *OPTIONS, "--memory", memory, *how, "--out", out]
+    call = ["score", place, *OPTIONS, "--index", kind, "--memory", memory, *how, "--out", out]
     kill_and_resume(call, points, tmp_path / ".r.zarr.scratch", out, drive)
     assert_file_has(out, expected)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.zarr"]

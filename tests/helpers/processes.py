@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 if TYPE_CHECKING:
     from distributed import Client
 
@@ -164,11 +162,15 @@ class Driver:
 
 @functools.cache
 def smallest_memory(place: str, **options: Any) -> str:
-    """Return the least memory that a store can be streamed in, as the refusal names it."""
+    """Return the least memory that a store can be streamed in, as the refusals name it."""
     import croma_dask as cd
 
-    with pytest.raises(cd.MemoryLimitError) as refusal:
-        cd.plan(place, confounder="center", memory=1, threads=1, **options)
-    found = re.search(r"at least ([\d.]+) MB", str(refusal.value))
-    assert found is not None
-    return f"{float(found[1]) + 0.02:.2f}MB"
+    memory = "1B"
+    while True:
+        try:
+            cd.plan(place, confounder="center", memory=memory, threads=1, **options)
+        except cd.MemoryLimitError as refusal:
+            (least,) = re.findall(r"at least ([\d.]+) MB", str(refusal))
+            memory = f"{float(least) + 0.02:.2f}MB"
+        else:
+            return memory
