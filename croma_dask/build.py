@@ -83,7 +83,7 @@ def build_index(
     path
         Where it goes; by default beside the store, ``cohort.zarr`` -> ``cohort.KIND.zarr``.
     cluster_rows
-        Rows of a cluster on average; by default 512, more beyond two million rows.
+        Rows of a cluster on average; by default 256, more beyond two million rows.
     shard_rows
         Rows of a shard at most; by default what fits the memory.
     n_neighbors
@@ -298,6 +298,7 @@ def _partition(
     )
     # By way of the disk: the graph carries no arrays.
     write_array(root, "trained", centres)
+    write_array(root, "basis", basis)
     write_array(root, "mean", mean)
     cluster = _assign_all(Work(source, location, recipe, n_tasks), n_tasks, client, quiet)
     clusters = cluster_edges(cluster, centres)

@@ -22,7 +22,7 @@ __all__ = ["index"]
 )
 @click.option("--out", "path", metavar="PATH", help="Default: beside the store.")
 @click.option(
-    "--cluster-rows", type=click.IntRange(min=1), help="Rows of a cluster. Default: 512 or more."
+    "--cluster-rows", type=click.IntRange(min=1), help="Rows of a cluster. Default: 256 or more."
 )
 @click.option(
     "--shard-rows", type=click.IntRange(min=1), help="Rows of a shard. Default: what fits --memory."

@@ -123,9 +123,9 @@ def write_array(group: zarr.Group, name: str, value: np.ndarray, rows: int = 1 <
 def assign_span(work: Work, lo: int, hi: int) -> I32:
     """Nearest centre of rows lo..hi."""
     root = work.open()
-    mean, centres = np.asarray(root["mean"][...]), np.asarray(root["trained"][...])  # type: ignore[index]
+    mean, centres, basis = (np.asarray(root[name][...]) for name in ("mean", "trained", "basis"))  # type: ignore[index]
     with one_blas_thread():
-        return assign(work.source, lo, hi, mean, centres)
+        return assign(work.source, lo, hi, mean, centres, basis)
 
 
 def write_shard(work: Work, number: int) -> int:

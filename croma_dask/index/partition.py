@@ -24,7 +24,7 @@ __all__ = [
     "train",
 ]
 
-CLUSTER_ROWS = 512
+CLUSTER_ROWS = 256
 """Rows of a cluster, on average: shorter ones cost more to tell apart, longer ones are searched in
 vain (docs/adr/0011)."""
 
@@ -85,7 +85,8 @@ def train(
     Returns
     -------
     centres, basis
-        (n_clusters, D) float32; (D, r) directions of a sketch (index/sketch.py).
+        (n_clusters, r) float32, in the space of the sketch, or (n_clusters, D) without one; and
+        (D, r) its directions (index/sketch.py).
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -103,12 +104,11 @@ def train(
     with threadpool_limits(n_threads), warnings.catch_warnings():
         # Fewer distinct rows than clusters: some stay empty and are left out.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        # Before k-means, which may move its input.
         basis = find_basis(sample, seed)
         fitted = KMeans(
             n_clusters, init="random", n_init=1, max_iter=_ITERATIONS, tol=0.0,
             random_state=seed, algorithm="lloyd", copy_x=False,
-        ).fit(sample)  # fmt: skip
+        ).fit(sample @ basis if basis.shape[1] else sample)  # fmt: skip
     centres = np.ascontiguousarray(fitted.cluster_centers_, np.float32)
     return centres[_in_order(centres)], basis
 
@@ -153,7 +153,7 @@ def half_norms(centres: F32) -> F32:
     return half
 
 
-def assign(source: RowSource, lo: int, hi: int, mean: F64, centres: F32) -> I32:
+def assign(source: RowSource, lo: int, hi: int, mean: F64, centres: F32, basis: F32) -> I32:
     """Nearest centre of rows lo..hi, the first one where several are.
 
     Returns
@@ -169,6 +169,8 @@ def assign(source: RowSource, lo: int, hi: int, mean: F64, centres: F32) -> I32:
         found = np.empty(rows.shape[0], np.int32)
         for a in range(0, rows.shape[0], step):
             centred, half = centre_rows(rows[a : a + step], mean)
+            if basis.shape[1]:
+                centred = centred @ basis
             near = scores(centred, half, centres, halves, buffer)
             found[a : a + step] = near.argmin(axis=1)
         cluster[where] = found
@@ -186,7 +188,7 @@ class Clusters:
     edges
         (C + 1,) where each cluster starts.
     centres
-        (C, D) float32; a cluster that was cut up repeats its centre.
+        (C, r) or (C, D) float32; a cluster that was cut up repeats its centre.
     """
 
     order: I64

@@ -52,7 +52,7 @@ class Partition:
     cluster_edges
         (C + 1,) int64, places where clusters start.
     centres
-        (C, D) float32, in the space of centred unit vectors.
+        (C, r) float32, in the space of the sketch, or (C, D) without one.
     mean
         (D,) float64, mean of the unit vectors.
     shard_edges
@@ -70,9 +70,9 @@ class Partition:
 
     @cached_property
     def sketches(self) -> tuple[F32, F32]:
-        """Centres as rows are compared with them: sketched, and their half-norms."""
+        """Centres as rows are compared with them, and their half-norms."""
         half: F32 = 0.5 * np.einsum("ij,ij->i", self.centres, self.centres)
-        return self.sketch(self.centres), half
+        return self.centres, half
 
     def sketch(self, centred: F32) -> F32:
         """Sketch centred unit vectors; returns them as they are where there is no basis."""
@@ -98,7 +98,8 @@ class Partition:
                 return f"{name}_edges do not run from 0 to {n_rows}"
         if not np.isin(self.shard_edges, self.cluster_edges).all():
             return "shard_edges are no cluster edges"
-        if self.centres.shape != (self.cluster_edges.size - 1, n_features):
+        width = (self.basis.shape[1] if self.basis.ndim == 2 else 0) or n_features
+        if self.centres.shape != (self.cluster_edges.size - 1, width):
             return f"centres have shape {self.centres.shape}"
         if self.basis.ndim != 2 or self.basis.shape[0] != n_features:
             return f"basis has shape {self.basis.shape}"
