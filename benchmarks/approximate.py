@@ -49,7 +49,7 @@ def through_index(
         "build": build, "score": score, "peak_build": peaks[0], "peak_score": peaks[1],
         "planned": plan.peak_memory, "planned_seconds": plan.seconds, "auto": auto.choice.kind,
         "why": auto.choice.why, "recall": attrs["recall"], "probes": attrs["probes"],
-        "clusters": attrs["n_clusters"], "typed": max(attrs["so_radius"], attrs["os_radius"]),
+        "clusters": attrs["n_clusters"], "radii": [attrs["so_radius"], attrs["os_radius"]],
         "recall_so": float(found[0]["CRoMa"]["recall_so"]),
         "recall_os": float(found[0]["CRoMa"]["recall_os"]), "k": int(found[0]["RI"]["k"]),
         "values": extrapolated.values_of(found[0]),
@@ -113,11 +113,11 @@ def _tables(found: dict[str, Row], d: int) -> None:
     )  # fmt: skip
     print()
     timing.table(
-        ["", "recall@51", "recall SO", "recall OS", "clusters probed", "typed radius",
+        ["", "recall@51", "recall SO", "recall OS", "clusters probed", "SO, OS radius",
          "peak of plan", "peak of index", "peak of score", "`auto` takes"],
         [
             (name, f"{r['recall']:.4f}", f"{r['recall_so']:.4f}", f"{r['recall_os']:.4f}",
-             f"{r['probes']:,} of {r['clusters']:,}", f"{r['typed']:,}",
+             f"{r['probes']:,} of {r['clusters']:,}", f"{r['radii'][0]:,}, {r['radii'][1]:,}",
              f"{r['planned'] / 1e6:,.0f} MB", f"{r['peak_build'] / 1e6:,.0f} MB",
              f"{r['peak_score'] / 1e6:,.0f} MB", f"{r['auto']} ({r['why']})")
             for name, r in found.items()
