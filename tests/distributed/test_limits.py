@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import croma_dask as cd
+from benchmarks import streamed
 from croma_dask import tasks
 from croma_dask.cohort.store import StoredCohort
 from croma_dask.graph import pair_graph
@@ -170,6 +171,38 @@ def test_scheduler_killed__is_an_error_of_one_line(
     code, _, err = drive(*call, "--threads", 1).end()
     assert code == 0, err
     assert "resuming" in err
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::croma_dask.SupportWarning")
+def test_worker__holds_what_was_planned_and_never_more(
+    new_cluster: Callable[..., Processes], tmp_path: Path, record_property: Callable[..., None]
+) -> None:
+    """Two ranges with their lists, a chunk and a tile, however many rows there are."""
+    place = streamed.store(tmp_path, 24_000, 1_024)
+    cluster = new_cluster()
+    for _ in range(2):
+        cluster.add_worker()
+
+    def peak() -> int:
+        import resource
+
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    with cluster.client(2) as client:
+        bare = client.run(peak)
+        options: dict[str, Any] = {"confounder": "center", "memory": "512MB", "client": client}
+        plan = cd.plan(place, **options)
+        assert plan.engine == "streamed"
+        cd.score(place, scratch=str(tmp_path / "scratch"), **options)
+        peaks = client.run(peak)
+    for worker, total in peaks.items():
+        record_property("planned MB", plan.peak_memory / 1e6)
+        record_property("measured MB", (total - bare[worker]) / 1e6)
+        print(
+            f"planned {plan.peak_memory / 1e6:.0f} MB, took {(total - bare[worker]) / 1e6:.0f} MB"
+        )
+        assert total - bare[worker] <= plan.peak_memory
 
 
 @pytest.mark.slow

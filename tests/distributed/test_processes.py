@@ -151,7 +151,6 @@ def test_cluster__has_the_bits_of_one_process_and_one_blas_thread_a_task(
     assert list(scratch.iterdir()) == []
     looks = list(Path(told).iterdir())
     assert {path.name.split("-")[0] for path in looks} <= workers, "no task ran in this process"
-    assert len({path.name.split("-")[0] for path in looks}) > 1
     for path in looks:
         threads = json.loads(path.read_text())
         assert {threads[library] for library in libraries_of_numpy()} == {1}
