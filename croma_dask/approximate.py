@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import uuid
 from collections.abc import Sequence
@@ -12,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from croma_dask import fingerprint
 from croma_dask.cluster import workers_of
 from croma_dask.cohort.align import Embedding
 from croma_dask.cohort.design import Scope
@@ -24,6 +22,7 @@ from croma_dask.index.neighbors import IndexedLists, Neighbors
 from croma_dask.index.probed import merge_samples, sample_range, write_scope
 from croma_dask.index.probing import Radius, TypeCounts
 from croma_dask.index.ranges import read_native
+from croma_dask.index.resident import release
 from croma_dask.index.source import Codes, TakenRows
 from croma_dask.index.spec import ListSpec
 from croma_dask.index.stored import StoredIndex
@@ -100,6 +99,17 @@ def is_served(embedding: Embedding, scopes: Sequence[Scope]) -> bool:
     )
 
 
+def _check_graph(index: StoredIndex, spec: ListSpec) -> None:
+    """Refuse a graph whose lists are shorter than what is asked for."""
+    width = int(index.parameters.get("n_neighbors", spec.n_global))
+    if spec.n_global > width:
+        raise SchemaError(
+            f"k = {spec.n_global} is more than the {width} neighbours that {index.url} keeps of a "
+            f"row: build it again with n_neighbors={spec.n_global + 9} (--n-neighbors), or use "
+            "index='ivf'"
+        )
+
+
 def rows_of_places(index: StoredIndex, embedding: Embedding, n_rows: int) -> I32:
     """Row of the manifest at each place of an index.
 
@@ -149,6 +159,7 @@ def search_index(
     """
     n = len(scope)
     partition = index.partition
+    _check_graph(index, spec)
     spec = replace(spec, sketched=bool(partition.basis.shape[1])).clipped(n)
     row = rows_of_places(index, embedding, n)
     codes = Codes(scope.label, scope.confounder, scope.group).take(row)
@@ -157,7 +168,7 @@ def search_index(
         fixed=fixed, n_workers=workers_of(client),
         shard_edges=partition.shard_edges if index.kind == "pynndescent" else None,
     )  # fmt: skip
-    key = job_key(codes, None, spec, _identity(index, scope, how))
+    key = job_key(codes, row, spec, _identity(index, scope, how))
     scratch, (edges, per_block) = take_scratch(options, key, layout, keep)
     job = Job(index, scratch, edges, per_block, spec, partition.mean)
     write_scope(job, codes, row)
@@ -172,17 +183,14 @@ def search_index(
         scratch, spec,
         tuple(scratch.read(f"range-{r:05d}/rows.npz")["row"] for r in range(job.n_ranges)),
     )  # fmt: skip
+    release()
     return Neighbors(n, spec, lists, 0, index.kind), sample
 
 
 def _identity(index: StoredIndex, scope: Scope, how: Approximation) -> tuple[str, str]:
-    about = json.dumps([index.kind, index.parameters, repr(replace(how, index=""))])
-    partition = fingerprint.text_digest(
-        index.partition.order.tobytes(),
-        index.partition.centres.tobytes(),
-        index.partition.basis.tobytes(),
-    )
-    return f"{index.embedding_fingerprint} {partition} {about}", scope.name
+    """Name what the lists depend on beside the rows: this very build, and how far rows look."""
+    about = repr(replace(how, index=""))
+    return f"{index.embedding_fingerprint} {index.kind} {index.build_id} {about}", scope.name
 
 
 def _sample(
@@ -195,9 +203,8 @@ def _sample(
     n_tuned = min(_TUNED_ON, n // 2)
     n_kept = min(how.calibration, n - n_tuned)
     drawn = rng.choice(n, n_tuned + n_kept, replace=False)
-    try:
-        kept = job.scratch.read("sample.npz")
-    except FileNotFoundError:
+    kept = job.scratch.find("sample.npz")
+    if kept is None:
         kept = _search_sample(job, codes, row, drawn, n_tuned, layout, options, client, n_tasks)
         queries = kept["place"]
         tuned = tune(

@@ -14,15 +14,27 @@ import numpy as np
 from croma_dask import memory as mem
 from croma_dask.cluster import active_client, for_client, tasks_a_process
 from croma_dask.cohort.align import Embedding, check_embedding, resolve
+from croma_dask.cohort.layout import chunk_rows_for
 from croma_dask.cohort.location import Location
 from croma_dask.cohort.store import StoredCohort
 from croma_dask.errors import SchemaError, StoreError
+from croma_dask.fingerprint import text_digest
 from croma_dask.first_pass import look_over, open_source
-from croma_dask.index.making import Work, assign_span, finish, prepare, write_array, write_shard
+from croma_dask.index.descent import build_bytes, held_bytes
+from croma_dask.index.making import (
+    Work,
+    assign_span,
+    building,
+    finish,
+    prepare,
+    write_array,
+    write_shard,
+)
 from croma_dask.index.partition import Clusters, cluster_edges, count_clusters, train
 from croma_dask.index.profile import check_profile
 from croma_dask.index.recipe import KINDS, Recipe
 from croma_dask.index.source import RowSource
+from croma_dask.index.spec import ListSpec
 from croma_dask.index.stored import (
     Partition,
     StoredIndex,
@@ -30,7 +42,9 @@ from croma_dask.index.stored import (
     read_partition,
     write_partition,
 )
+from croma_dask.kernels.screen import native_dtype
 from croma_dask.kernels.typing import F64, I32, I64
+from croma_dask.layout import sketched
 from croma_dask.options import Options, merged
 from croma_dask.progress import Progress
 from croma_dask.resume import own_folder
@@ -39,9 +53,14 @@ from croma_dask.tasks import run_graph
 if TYPE_CHECKING:
     import zarr
 
-__all__ = ["build", "build_index", "find_index", "is_built", "open_index"]
+__all__ = ["build", "build_index", "find_built", "find_index", "open_index"]
 
 log = logging.getLogger("croma_dask")
+
+_USUAL_K, _USUAL_M = 51, 5
+"""Lists for which shards are cut; longer ones may want shorter shards."""
+
+_LARGEST_SHARD = 1 << 17
 
 _SPAN = 1 << 17
 """Rows that one task assigns to clusters."""
@@ -180,7 +199,9 @@ def find_index(
         The index is of other rows or of another version, unfinished or damaged.
     """
     if isinstance(wanted, StoredIndex) or str(wanted) not in KINDS:
-        index = wanted if isinstance(wanted, StoredIndex) else StoredIndex(Location.of(wanted))
+        # Opened anew: a handle may be older than what lies there now.
+        place = wanted.location if isinstance(wanted, StoredIndex) else Location.of(wanted)
+        index = StoredIndex(place)
         index.matches(fingerprint)
         return index
     recipe = Recipe(str(wanted))
@@ -200,12 +221,19 @@ def find_index(
     )  # fmt: skip
 
 
-def is_built(embedding: Embedding, kind: str = "ivf") -> bool:
-    """Whether a whole index of a kind lies beside the store."""
+def find_built(embedding: Embedding, kind: str = "ivf") -> StoredIndex | None:
+    """Find the index of a kind beside the store; None without one, or where it is stale."""
     if not embedding.stored:
-        return False
+        return None
     place = Location.of(beside(embedding.data.url, kind), embedding.data.storage_options)
-    return StoredIndex(place).is_finished()
+    index = StoredIndex(place)
+    if not index.is_finished():
+        return None
+    try:
+        index.matches(embedding.fingerprint)
+    except StoreError:
+        return None
+    return index
 
 
 def _embedding_of(cohort: Any) -> Embedding:
@@ -257,21 +285,24 @@ def build(
         Something else lies at the place.
     """
     key = recipe.key(fingerprint)
-    root = prepare(location, key, source, overwrite=overwrite, resume=resume)
-    if root is None:
-        return open_index(location)
-    partition = _partition(root, source, mean, recipe, location, allowed, n_tasks, client, quiet)
-    token = uuid.uuid4().hex
-    shared = f"croma-work-{token}"
-    graph: dict[str, Any] = {shared: Work(source, location, recipe, n_tasks)}
-    last = [f"croma-shard-{token}-{number}" for number in range(partition.n_shards)]
-    graph |= {task: (write_shard, shared, number) for number, task in enumerate(last)}
-    with Progress("index", source.n_rows, "rows", quiet) as progress:
-        run_graph(
-            graph, last, client=client, n_threads=n_tasks, on_done=_advance(progress),
-        )  # fmt: skip
-    finish(root, location)
-    return StoredIndex(location)
+    with building(location):
+        root = prepare(location, key, source, overwrite=overwrite, resume=resume)
+        if root is None:
+            return open_index(location)
+        partition = _partition(
+            root, source, mean, recipe, location, allowed, n_tasks, client, quiet
+        )
+        token = uuid.uuid4().hex
+        shared = f"croma-work-{token}"
+        graph: dict[str, Any] = {shared: Work(source, location, recipe, n_tasks)}
+        last = [f"croma-shard-{token}-{number}" for number in range(partition.n_shards)]
+        graph |= {task: (write_shard, shared, number) for number, task in enumerate(last)}
+        with Progress("index", source.n_rows, "rows", quiet) as progress:
+            run_graph(
+                graph, last, client=client, n_threads=n_tasks, on_done=_advance(progress),
+            )  # fmt: skip
+        finish(root, location)
+        return StoredIndex(location)
 
 
 def _advance(progress: Progress) -> Callable[[str, Any], None]:
@@ -308,7 +339,10 @@ def _partition(
         clusters.order, clusters.edges, clusters.centres, mean, _shard_edges(clusters, rows), basis
     )
     write_partition(root, partition)
-    root.attrs.update({"partition": True})
+    # Shards are of this partition, and of no other with the same parameters.
+    content = (getattr(partition, name).tobytes() for name in partition.__dataclass_fields__)
+    build_id = text_digest(*(str(v) for v in recipe.key("").values()), *content)
+    root.attrs.update({"partition": True, "build_id": build_id})
     return partition
 
 
@@ -329,13 +363,33 @@ def _assign_all(work: Work, n_tasks: int, client: Any, quiet: bool) -> I32:
 
 
 def _shard_rows(source: RowSource, recipe: Recipe, allowed: int, n_tasks: int) -> int:
-    """Rows of a shard that a process can hold with all that its building takes."""
-    row = source.n_features * (np.dtype(source.dtype).itemsize + 8) + 64
+    """Rows of a shard that can be built, and searched two at a time with lists as they usually are.
+
+    Raises
+    ------
+    MemoryLimitError
+        Not even a few hundred fit.
+    """
+    n, d = source.n_rows, source.n_features
+    itemsize = native_dtype(np.dtype(source.dtype)).itemsize
+    cost = mem.RangeCost(
+        d, itemsize, sketched(ListSpec(_USUAL_K, _USUAL_M), d).screened,
+        chunk_rows_for(d, itemsize) * d * itemsize, probed=True,
+    )  # fmt: skip
+    fixed = mem.manifest_bytes(n, n_scores=4) + mem.INDEX_ROW * n + mem.INDEX_LIBRARIES
+    rows = min(mem.largest_range(cost, allowed, n_tasks, fixed), _LARGEST_SHARD)
     if recipe.kind == "pynndescent":
-        # Searching holds two shards with their lists, and the graph.
-        row = 2 * row + 4000 + 16 * recipe.n_neighbors
-    room = max(allowed - mem.LIBRARIES, allowed // 4) // max(1, n_tasks)
-    return int(np.clip(room // row, 4096, 1 << 17))
+        room = allowed - mem.LIBRARIES - fixed
+        while rows > mem.SMALLEST_RANGE and _graph_bytes(rows, d, recipe, cost, n_tasks) > room:
+            rows = rows * 9 // 10
+    return rows
+
+
+def _graph_bytes(rows: int, d: int, recipe: Recipe, cost: mem.RangeCost, n_tasks: int) -> int:
+    """Bytes of the worst moment of a shard with a graph: built, or held while it is searched."""
+    built = build_bytes(rows, d, recipe.n_neighbors) + 3 * n_tasks * rows * d * 4
+    searched = n_tasks * mem.task_total(cost, rows) + held_bytes(rows, d, recipe.n_neighbors)
+    return max(built, searched)
 
 
 def _shard_edges(clusters: Clusters, rows: int) -> I64:

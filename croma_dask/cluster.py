@@ -91,8 +91,7 @@ def _joined(scheduler: str) -> Iterator[Any]:
     from distributed import Client
 
     try:
-        # Not as the default: a client that does not come about would stay that.
-        client = Client(_address(scheduler), timeout=20, set_as_default=False)
+        client = Client(_address(scheduler), timeout=20)
     except (OSError, ValueError, KeyError) as err:
         raise SchemaError(f"no Dask scheduler answers at {scheduler!r}: {err}") from err
     with client:
@@ -144,7 +143,7 @@ def _started(workers: int, memory: int | str | None, threads: int) -> Iterator[A
             # What goes wrong is raised; workers that are told to stop complain of one another.
             silence_logs=logging.CRITICAL,
         ) as cluster,
-        Client(cluster, set_as_default=False) as client,
+        Client(cluster) as client,
     ):
         yield client
 

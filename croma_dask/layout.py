@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ import numpy as np
 from croma_dask import memory
 from croma_dask.cohort.align import Embedding
 from croma_dask.errors import MemoryLimitError
+from croma_dask.index.descent import held_bytes
+from croma_dask.index.sketch import SHORTEST
 from croma_dask.index.spec import ListSpec
 from croma_dask.kernels.screen import native_dtype
 from croma_dask.kernels.typing import I64
@@ -25,6 +27,7 @@ __all__ = [
     "lay_out",
     "lay_out_batches",
     "lay_out_probed",
+    "sketched",
     "range_cost",
 ]
 
@@ -189,6 +192,10 @@ def lay_out_probed(
     n_rows = int(cluster_edges[-1])
     spec = spec.clipped(n_rows)
     cost = range_cost(embedding, spec, probed=True)
+    fixed += memory.INDEX_ROW * n_rows + memory.INDEX_LIBRARIES
+    if shard_edges is not None:
+        longest = int(np.diff(shard_edges).max())
+        fixed += held_bytes(longest, embedding.n_features, max(60, spec.n_global))
     most = memory.largest_range(cost, allowed, n_tasks, fixed)
     if shard_edges is None:
         # Ranges end with clusters: one may be longer by as much as a cluster.
@@ -222,7 +229,7 @@ def lay_out_probed(
         per_block += 1
     n_blocks = -(-n_ranges // per_block)
     terms = {k: v * n_tasks for k, v in memory.task_bytes(cost, longest).items()}
-    terms["manifest and results"] = fixed
+    terms["manifest, index and results"] = fixed
     terms["libraries"] = memory.LIBRARIES
     row_bytes = embedding.n_features * embedding.dtype.itemsize
     loads = n_ranges * (n_blocks + 1) // 2 + n_ranges * (n_ranges - 1) // 2
@@ -230,9 +237,14 @@ def lay_out_probed(
         kind, n_rows, tuple(int(e) for e in edges), per_block, _n_pairs(n_blocks),
         memory.streamed_bytes(cost, longest, n_tasks, fixed),
         int((loads / n_ranges + 4) * n_rows * row_bytes),
-        memory.scratch_bytes(n_rows, spec.screened, spec.delivered) + 2 * 1024 * n_rows, terms,
+        memory.scratch_bytes(n_rows, spec.screened, spec.delivered) + 2048 * n_rows, terms,
         most_rows=longest if shard_edges is not None else most,
     )  # fmt: skip
+
+
+def sketched(spec: ListSpec, n_features: int) -> ListSpec:
+    """Make lists as an index screens them, as far as is known before it is built."""
+    return replace(spec, sketched=2 * SHORTEST <= n_features)
 
 
 def _packed(cluster_edges: I64, most: int) -> I64:

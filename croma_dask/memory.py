@@ -33,8 +33,15 @@ SMALLEST_RANGE = 256
 _ROW_CODES = 64
 """Codes, positions, norms and half-norms of a row."""
 
-_ROW_PROBES = 1024
-"""Probes of a row, by row and by cluster: 8 bytes for each of some hundred (index/probing.py)."""
+_ROW_PROBES = 2048
+"""Probes of a row, by row and by cluster: 8 bytes each, for up to 128 (index/probing.py)."""
+
+INDEX_LIBRARIES = 110 << 20
+"""scikit-learn and the compiled kernels of an approximate search, beside `LIBRARIES` (measured)."""
+
+INDEX_ROW = 110
+"""Bytes a row that the driver of an approximate search holds at its worst moment: the order of the
+index, its codes, counts of own groups while they are made (index/probing.py, measured)."""
 
 _GATHERED = 3072
 """Rows that are gathered for one tile of probed pairs (index/probing.py)."""

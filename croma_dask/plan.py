@@ -10,12 +10,14 @@ import numpy as np
 
 from croma_dask import memory as mem
 from croma_dask.approximate import is_served
-from croma_dask.build import is_built
+from croma_dask.build import find_built
 from croma_dask.cluster import active_client, for_client, tasks_a_process, workers_of
 from croma_dask.cohort.manifest import ColumnNames
 from croma_dask.cost import Choice, choose, estimate_exact
 from croma_dask.index.partition import count_clusters
-from croma_dask.layout import Layout, lay_out_probed
+from croma_dask.index.recipe import KINDS
+from croma_dask.index.stored import StoredIndex
+from croma_dask.layout import Layout, lay_out_probed, sketched
 from croma_dask.options import Options, merged
 from croma_dask.robustness.preflight import Unscoreable, unscoreable
 from croma_dask.robustness.request import Inputs, Request, prepare
@@ -186,14 +188,15 @@ def plan(
     )  # fmt: skip
     choice = choose(
         exact, inputs.manifest.n_rows, inputs.embedding.n_features, request.spec,
-        served=is_served(inputs.embedding, inputs.scopes), built=is_built(inputs.embedding),
+        served=is_served(inputs.embedding, inputs.scopes),
+        built=find_built(inputs.embedding) is not None,
     )  # fmt: skip
     layout, seconds, kind = exact.layout, exact.seconds, "exact"
-    if request.how is not None:
-        kind = choice.kind if request.how.index == "auto" else str(request.how.index)
-    if kind != "exact":
+    how = request.how
+    if how is not None and (how.index != "auto" or choice.kind != "exact"):
         check_scopes(inputs.scopes)
-        layout = _of_index(inputs, request, options, n_tasks, n_workers, fixed)
+        wanted = choice.kind if how.index == "auto" else how.index
+        kind, layout = _of_index(wanted, inputs, request, options, n_tasks, n_workers, fixed)
         seconds = choice.seconds["ivf"]
     return Plan(
         engine=layout.engine,
@@ -221,12 +224,26 @@ def plan(
 
 
 def _of_index(
-    inputs: Inputs, request: Request, options: Options, n_tasks: int, n_workers: int, fixed: int
-) -> Layout:
-    """Lay out a search through an index, as it will most likely be clustered."""
-    n = inputs.embedding.n_tiles
-    edges = np.linspace(0, n, count_clusters(n, None) + 1).astype(np.int64)
-    return lay_out_probed(
-        inputs.embedding, "ivf", edges, request.spec, options, n_tasks=n_tasks, fixed=fixed,
-        n_workers=n_workers,
+    wanted: Any, inputs: Inputs, request: Request, options: Options, n_tasks: int, n_workers: int,
+    fixed: int,
+) -> tuple[str, Layout]:  # fmt: skip
+    """Lay out a search through an index: as it is, or as it will most likely be clustered."""
+    embedding = inputs.embedding
+    if isinstance(wanted, str) and wanted in KINDS:
+        index = find_built(embedding, wanted)
+    else:
+        index = wanted if isinstance(wanted, StoredIndex) else StoredIndex(str(wanted))
+    spec = sketched(request.spec, embedding.n_features)
+    n, shards = embedding.n_tiles, None
+    if index is None:
+        kind = str(wanted)
+        edges = np.linspace(0, n, count_clusters(n, None) + 1).astype(np.int64)
+    else:
+        kind, edges = index.kind, index.partition.cluster_edges
+        if kind == "pynndescent":
+            shards = index.partition.shard_edges
+    layout = lay_out_probed(
+        embedding, kind, edges, spec, options, n_tasks=n_tasks, fixed=fixed,
+        n_workers=n_workers, shard_edges=shards,
     )  # fmt: skip
+    return kind, layout

@@ -90,15 +90,17 @@ def score(
         :func:`croma_dask.build_index` returns. Approximate ones serve the design ``all``.
     recall
         Of an approximate search: share of a sample's neighbours of any type that it has to reach,
-        in (0, 1]; it looks as far as that takes. Typed lists may miss twice that share.
+        in (0, 1]; it looks as far as that takes. Typed lists may miss 2.5 times as many.
     probes
         Clusters that a row looks into, in place of what `recall` leads to.
     calibration, seed
         Of an approximate search: queries that are searched exactly as well, to tell what it has
         cost, and the seed that draws them.
     start_k, k_growth_factor
-        Of an approximate search: typed candidates that a row meets at least, and the factor by
-        which that grows until the recall is reached.
+        Of an approximate search: typed candidates that a row meets at least, and the factor in
+        whose steps that is counted up to the least number that reaches the recall (`retries`).
+        Rows that the graph of a ``pynndescent`` index cannot serve ask it for `start_k`
+        neighbours, and then for so many times more.
     keep_neighbors
         Local folder in which the neighbours are kept, and from which they are taken where an
         earlier call has left them for the same embedding, groups and design: RI and MaRI for

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from croma_dask.approximate import Approximation, Sample, is_served, search_index
-from croma_dask.build import find_index, is_built
+from croma_dask.build import find_built, find_index
 from croma_dask.cluster import for_client, tasks_a_process, workers_of
 from croma_dask.cohort.align import Embedding
 from croma_dask.cohort.design import Scope
@@ -36,8 +36,9 @@ from croma_dask.layout import (
     lay_out,
     lay_out_batches,
     range_cost,
+    sketched,
 )
-from croma_dask.memory import allowed_bytes, largest_range
+from croma_dask.memory import INDEX_LIBRARIES, INDEX_ROW, allowed_bytes, largest_range
 from croma_dask.options import Options
 from croma_dask.progress import Progress
 from croma_dask.resume import own_folder
@@ -162,8 +163,10 @@ def search(
     streamed = True
     if how is not None:
         # Refused here, and not when an index has been built for nothing.
-        cost = range_cost(embedding, spec, probed=True)
-        largest_range(cost, allowed_bytes(options.memory), n_tasks, fixed)
+        wide = sketched(spec, embedding.n_features)
+        cost = range_cost(embedding, wide, probed=True)
+        held = fixed + INDEX_ROW * embedding.n_tiles + INDEX_LIBRARIES
+        largest_range(cost, allowed_bytes(options.memory), n_tasks, held)
     else:
         layout = lay_out(
             embedding, largest, spec, options, n_tasks=n_tasks, fixed=fixed, n_workers=n_workers
@@ -214,7 +217,7 @@ def _settle(
     )
     choice = choose(
         exact, sum(sizes), embedding.n_features, spec, served=is_served(embedding, scopes),
-        built=is_built(embedding),
+        built=find_built(embedding) is not None,
     )  # fmt: skip
     log.info("index='auto' takes %s: %s", choice.kind, choice.why)
     return None if choice.kind == "exact" else replace(how, index=choice.kind)

@@ -104,8 +104,8 @@ def _offer(rows: I32, candidates: I32, home: Range, lists: Lists, spec: ListSpec
 
     offer_listed(
         np.ascontiguousarray(rows), np.ascontiguousarray(candidates), home.centred, home.half,
-        home.group, home.position, spec.length, spec.start, lists.keys, lists.fill,
-        lists.threshold, lists.limit,
+        home.label, home.confounder, home.group, home.position, spec.length, spec.start,
+        lists.keys, lists.fill, lists.threshold, lists.limit,
     )  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def _ask_again(
         return DescentIndex.load(blocks, *index.descent(shard))
 
     k = widening.start_k
-    with resident((index.url, index.embedding_fingerprint, shard), load) as descent:
+    with resident((index.url, index.build_id, shard), load) as descent:
         for _ in range(_STEPS):
             k = min(k, len(home))
             x = home.x[rows].astype(np.float64)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import shutil
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +20,7 @@ from croma_dask.errors import StoreError
 from croma_dask.index.graphs import unit_rows
 from croma_dask.index.partition import assign
 from croma_dask.index.recipe import Recipe
+from croma_dask.index.scratch import Scratch
 from croma_dask.index.source import RowSource, TakenRows
 from croma_dask.index.stored import (
     COMPLETE,
@@ -24,6 +29,7 @@ from croma_dask.index.stored import (
     FORMAT_VERSION,
     ROWS,
     WRITING,
+    read_attrs,
     shard_name,
 )
 from croma_dask.index.threads import one_blas_thread
@@ -53,6 +59,36 @@ class Work:
         return zarr.open_group(self.location.zarr_store(read_only=False), mode="r+")
 
 
+@contextlib.contextmanager
+def building(location: Location) -> Iterator[None]:
+    """Keep others from building at the same place meanwhile.
+
+    The lock is the kernel's, on a file beside the index, and goes with the process. At a URL there
+    is none: let one process build there.
+
+    Raises
+    ------
+    StoreError
+        Another process is at it.
+    """
+    if not location.is_local:
+        yield
+        return
+    target = Path(location.url)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder = target.with_name(f".{target.name}.building")
+    lock = Scratch(str(folder)).lock()
+    if lock is None:
+        raise StoreError(
+            f"{location.url} is being built by another process; wait for it, or name another place"
+        )
+    try:
+        with lock:
+            yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def prepare(
     location: Location, key: dict[str, Any], source: RowSource, *, overwrite: bool, resume: bool
 ) -> zarr.Group | None:
@@ -62,8 +98,7 @@ def prepare(
     if location.is_file():
         raise StoreError(f"{location.url} is a file; name another place for the index")
     if location.names():
-        raw = location.read_bytes("zarr.json")
-        attrs = json.loads(raw).get("attributes", {}) if raw else {}
+        attrs = read_attrs(location)
         if attrs.get("format") != FORMAT:
             raise StoreError(
                 f"{location.url} exists and is no index, so it is left alone; name another place"
@@ -75,7 +110,7 @@ def prepare(
             if attrs.get("status") == WRITING and resume and not overwrite:
                 log.warning("going on with %s, which was started and not finished", location.url)
                 return zarr.open_group(location.zarr_store(read_only=False), mode="r+")
-        elif attrs.get("status") == COMPLETE and not overwrite:
+        elif not overwrite:
             differ = [name for name, value in key.items() if attrs.get(name) != value]
             raise StoreError(
                 f"{location.url} is another index ({', '.join(differ)} differ"
@@ -137,7 +172,9 @@ def write_shard(work: Work, number: int) -> int:
     edges = np.asarray(root["shard_edges"][...])  # type: ignore[index]
     lo, hi = int(edges[number]), int(edges[number + 1])
     name = shard_name(number)
-    if name in root and root[name].attrs.get("status") == COMPLETE:
+    mine = str(root.attrs["build_id"])
+    there = dict(root[name].attrs) if name in root else {}
+    if there.get("status") == COMPLETE and there.get("build_id") == mine:
         return hi - lo
     group = root.create_group(name, overwrite=True)
     order = np.asarray(root["order"][lo:hi])  # type: ignore[index]
@@ -150,7 +187,7 @@ def write_shard(work: Work, number: int) -> int:
     array[...] = rows
     if work.recipe.kind == "pynndescent":
         _write_graph(group, rows, work)
-    group.attrs.put({"status": COMPLETE})
+    group.attrs.put({"status": COMPLETE, "build_id": mine})
     return hi - lo
 
 

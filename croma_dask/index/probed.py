@@ -52,10 +52,9 @@ def write_scope(job: Job, codes: Codes, row: I32) -> None:
 def probe_range(job: Job, number: int) -> int:
     """Choose what the rows of a range probe; return how many probes that are."""
     name = f"range-{number:05d}/"
-    try:
-        return int(job.scratch.read(name + "reach.npz")["entries"])
-    except FileNotFoundError:
-        pass
+    kept = job.scratch.find(name + "reach.npz")
+    if kept is not None and job.scratch.find(name + "probes.npz") is not None:
+        return int(kept["entries"])
     assert job.radius is not None
     with one_blas_thread():
         home = job.load(number)

@@ -10,7 +10,7 @@ from typing import Any
 from croma_dask import __version__
 from croma_dask.errors import SchemaError
 
-__all__ = ["KINDS", "Recipe"]
+__all__ = ["KINDS", "Recipe", "library_of"]
 
 KINDS = ("ivf", "pynndescent")
 
@@ -65,7 +65,7 @@ class Recipe:
             "kind": self.kind,
             "embedding_fingerprint": fingerprint,
             "croma_dask_version": __version__,
-            "library": self.library,
+            "library": library_of(self.kind),
             "parameters": json.dumps(self.parameters, sort_keys=True),
         }
 
@@ -77,11 +77,11 @@ class Recipe:
             found |= {"n_neighbors": self.n_neighbors, "shard_rows": self.shard_rows}
         return found
 
-    @property
-    def library(self) -> str:
-        """Library whose arrays the shards hold, with its version; empty where there is none."""
-        if self.kind != "pynndescent":
-            return ""
-        from croma_dask.index.descent import library_version
 
-        return f"pynndescent {library_version()}"
+def library_of(kind: str) -> str:
+    """Library whose arrays an index of a kind holds, with the version that is installed."""
+    if kind != "pynndescent":
+        return ""
+    from croma_dask.index.descent import library_version
+
+    return f"pynndescent {library_version()}"

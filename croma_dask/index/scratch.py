@@ -126,6 +126,16 @@ class Scratch:
         with open(Path(self.path) / name, "rb") as f, np.load(f, allow_pickle=False) as file:
             return {key: file[key] for key in keys or file.files}
 
+    def find(self, name: str) -> dict[str, Any] | None:
+        """Read a file that may not be there, or cannot be read since the machine went down."""
+        try:
+            return self.read(name)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as err:
+            log.warning("%s cannot be read (%s); making it again", name, err)
+            return None
+
     def write_codes(self, number: int, codes: Codes, tiles: I64 | None) -> None:
         """Keep the codes of a range's rows (and their tiles) where its tasks find them."""
         arrays: dict[str, Any] = {

@@ -13,9 +13,10 @@ import numpy as np
 
 from croma_dask.kernels.typing import F32
 
-__all__ = ["find_basis"]
+__all__ = ["SHORTEST", "find_basis"]
 
-_LENGTHS = (64, 96, 128, 192, 256, 384, 512)
+SHORTEST = 64
+_LENGTHS = (SHORTEST, 96, 128, 192, 256, 384, 512)
 _QUERIES = 256
 _NEAREST = 50
 _KEPT = 1.5

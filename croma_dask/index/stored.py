@@ -21,7 +21,7 @@ from croma_dask.cohort.chunks import ChunkReader
 from croma_dask.cohort.layout import chunk_rows_for
 from croma_dask.cohort.location import Location, open_root
 from croma_dask.errors import StoreError
-from croma_dask.index.recipe import KINDS
+from croma_dask.index.recipe import KINDS, library_of
 from croma_dask.kernels.typing import F32, F64, I64
 
 if TYPE_CHECKING:
@@ -221,6 +221,11 @@ class StoredIndex:
         return str(self.attrs["kind"])
 
     @property
+    def build_id(self) -> str:
+        """Names this very build: another one of the same rows has other clusters."""
+        return str(self.attrs["build_id"])
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """With what it was built."""
         return dict(json.loads(str(self.attrs["parameters"])))
@@ -265,6 +270,7 @@ class StoredIndex:
         if number not in self._shards:
             name = f"{shard_name(number)}/{ROWS}"
             try:
+                self._check_shard(number)
                 array: Any = self.root[name]
             except KeyError as err:
                 raise StoreError(f"{self.url} is damaged: {name} is missing; {_MEND}") from err
@@ -278,10 +284,24 @@ class StoredIndex:
             self._shards[number] = ChunkReader(array, self.location, name)
         return self._shards[number]
 
+    def _check_shard(self, number: int) -> None:
+        """Refuse a shard of another build than the partition that this handle has read."""
+        mine: Any = self.root[shard_name(number)]
+        # Read anew: a handle may have been opened before somebody built the index again.
+        raw = self.location.read_bytes(f"{shard_name(number)}/zarr.json")
+        found = mine.attrs if raw is None else json.loads(raw).get("attributes", {})
+        if found.get("build_id") != self.build_id:
+            raise StoreError(
+                f"{self.url} was built again since it was opened, or {shard_name(number)} is of "
+                "another build; open it again with open_index, or build it again with "
+                "overwrite=True (croma-dask index --overwrite)"
+            )
+
     def descent(self, number: int) -> tuple[Any, dict[str, Any]]:
         """Return the pynndescent arrays of a shard, a Zarr group, and their parameters."""
         name = f"{shard_name(number)}/{DESCENT}"
         try:
+            self._check_shard(number)
             group: Any = self.root[name]
             return group, dict(json.loads(str(group.attrs["parameters"])))
         except (KeyError, ValueError) as err:
@@ -308,8 +328,7 @@ class StoredIndex:
 
     def is_finished(self) -> bool:
         """Whether there is a whole index here; False where there is none, or one not finished."""
-        raw = self.location.read_bytes("zarr.json")
-        attrs = json.loads(raw).get("attributes", {}) if raw else {}
+        attrs = read_attrs(self.location)
         return attrs.get("format") == FORMAT and attrs.get("status") == COMPLETE
 
     def matches(self, fingerprint: str) -> None:
@@ -323,11 +342,25 @@ class StoredIndex:
         made, here = self.attrs["croma_dask_version"], __version__
         if made != here:
             raise StoreError(f"{self.url} was built by croma-dask {made}, this is {here}; {_MEND}")
+        library = str(self.attrs.get("library", ""))
+        if library and library != library_of(self.kind):
+            raise StoreError(
+                f"{self.url} holds graphs of {library}, here is {library_of(self.kind)}; {_MEND}"
+            )
         if self.embedding_fingerprint != fingerprint:
             raise StoreError(
                 f"{self.url} is stale: it was built over rows with the fingerprint "
                 f"{self.embedding_fingerprint[:12]}, the cohort has {fingerprint[:12]}; {_MEND}"
             )
+
+
+def read_attrs(location: Location) -> dict[str, Any]:
+    """Read the attributes of a group without opening it; none where it cannot be read."""
+    raw = location.read_bytes("zarr.json")
+    try:
+        return dict(json.loads(raw).get("attributes", {})) if raw else {}
+    except ValueError:
+        return {}
 
 
 def read_partition(root: zarr.Group, url: str) -> Partition:

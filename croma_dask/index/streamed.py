@@ -262,11 +262,6 @@ def _meet(job: Job, side_i: _Side, side_j: _Side, buffer: Any) -> None:
         if side.distance is not None:
             side.lists.know(side.distance, job.spec)
     check = functools.partial(_check, job)
-    if same and take_i and job.widening is not None:
-        assert isinstance(job.source, StoredIndex)
-        offer_graph(
-            job.source, side_i.number, side_i.home, side_i.lists, job.spec, job.widening, buffer
-        )
     if side_i.probed is not None and side_j.probed is not None:
         sweep_probed(
             side_i.probed, side_j.probed, side_i.lists, side_j.lists, job.spec, buffer,
@@ -277,6 +272,11 @@ def _meet(job: Job, side_i: _Side, side_j: _Side, buffer: Any) -> None:
             side_i.home, side_j.home, side_i.lists, side_j.lists, job.spec, buffer,
             take_i=take_i, take_j=take_j, check=check,
         )  # fmt: skip
+    if same and take_i and job.widening is not None:
+        assert isinstance(job.source, StoredIndex)
+        offer_graph(
+            job.source, side_i.number, side_i.home, side_i.lists, job.spec, job.widening, buffer
+        )
     if take_i:
         side_i.measure(job, side_j.home)
         side_i.met[side_j.number] = True

@@ -230,8 +230,8 @@ def scan_probed(
     """Offer every pair of a tile of probed pairs to both of its rows.
 
     `dots[r, c]` is the product of row `rows[r]` of range I, which probes the cluster of the columns
-    with `flag`, and row `columns[c]` of range J. With `FULL` a pair is offered to all lists of its
-    type, otherwise to the typed list of the flag alone.
+    with `flag`, and row `columns[c]` of range J. With `FULL` all pairs are offered, otherwise those
+    of the flag's type alone; each to all lists of its type, the one of any type among them.
     """
     n_rows, n_columns = dots.shape
     only = GLOBAL if flag == FULL else (SO if flag == PROBE_SO else OS)
@@ -250,10 +250,8 @@ def scan_probed(
         for q in range(3):
             if not take_j:
                 limit[q, c] = -np.inf
-            elif only == GLOBAL:
-                limit[q, c] = limit_j[q, j]
             else:
-                limit[q, c] = threshold_j[q, j]
+                limit[q, c] = limit_j[q, j]
     hits = np.empty(_STRETCH, np.int32)
     zero = np.float32(0.0)
     lowest = np.float32(-np.inf)
@@ -280,7 +278,7 @@ def scan_probed(
                 stop = min(end, c + _STRETCH)
                 mine = lowest
                 if take_i:
-                    mine = limit_i[kind, i] if only == GLOBAL else threshold_i[kind, i]
+                    mine = limit_i[kind, i]
                 w = stop - c
                 ln = line[c:stop]
                 hs = half[c:stop]
@@ -303,42 +301,31 @@ def scan_probed(
                             continue
                         d = np.float32(max(zero, h + hs[x] - ln[x]))
                         high = np.int64(np.float32(d).view(np.int32)) << np.int64(32)
-                        if only == GLOBAL:
-                            if take_i and d < limit_i[kind, i]:
-                                offer(
-                                    keys_i, fill_i, threshold_i, limit_i, length, start,
-                                    i, kind, d, high | np.int64(position_j[j]),
-                                )  # fmt: skip
-                            if take_j and d < limit_j[kind, j]:
-                                offer(
-                                    keys_j, fill_j, threshold_j, limit_j, length, start,
-                                    j, kind, d, high | own,
-                                )  # fmt: skip
-                                for q in range(3):
-                                    limit[q, c + x] = limit_j[q, j]
-                        else:
-                            if take_i and d < threshold_i[kind, i]:
-                                append(
-                                    keys_i, fill_i, threshold_i, limit_i, length, start,
-                                    i, kind, high | np.int64(position_j[j]),
-                                )  # fmt: skip
-                            if take_j and d < threshold_j[kind, j]:
-                                append(
-                                    keys_j, fill_j, threshold_j, limit_j, length, start,
-                                    j, kind, high | own,
-                                )  # fmt: skip
-                                limit[kind, c + x] = threshold_j[kind, j]
+                        if take_i and d < limit_i[kind, i]:
+                            offer(
+                                keys_i, fill_i, threshold_i, limit_i, length, start,
+                                i, kind, d, high | np.int64(position_j[j]),
+                            )  # fmt: skip
+                        if take_j and d < limit_j[kind, j]:
+                            offer(
+                                keys_j, fill_j, threshold_j, limit_j, length, start,
+                                j, kind, d, high | own,
+                            )  # fmt: skip
+                            for q in range(3):
+                                limit[q, c + x] = limit_j[q, j]
                 c = stop
 
 
 @kernel
 def offer_listed(
-    rows: I32, candidates: I32, centred: F32, half: F32, group: I32, position: I32,
+    rows: I32, candidates: I32, centred: F32, half: F32, label: I32, confounder: I32, group: I32,
+    position: I32,
     length: I32, start: I32, keys: I64, fill: I32, threshold: F32, limit: F32,
 ) -> None:  # fmt: skip
     """Offer to the list of any type of row `rows[r]` the rows `candidates[r]` of its own range.
 
-    A candidate stands once in a row; -1 is none.
+    A candidate stands once in a row; -1 is none. One of a type may have been met before, by a typed
+    probe, and is then left out.
     """
     for r in range(rows.shape[0]):
         i = rows[r]
@@ -346,6 +333,13 @@ def offer_listed(
             j = candidates[r, e]
             if j < 0 or group[j] == group[i]:
                 continue
+            if (label[j] == label[i]) != (confounder[j] == confounder[i]):
+                met = False
+                lo = start[GLOBAL]
+                for at in range(lo, lo + fill[GLOBAL, i]):
+                    met |= (keys[i, at] & np.int64(0xFFFFFFFF)) == position[j]
+                if met:
+                    continue
             product = np.float32(0.0)
             for t in range(centred.shape[1]):
                 product += centred[i, t] * centred[j, t]

@@ -70,7 +70,7 @@ def check_radius(start_k: Any, k_growth_factor: Any) -> None:
         growth = float(k_growth_factor)
     except (TypeError, ValueError) as err:
         raise SchemaError(f"k_growth_factor must be a number, found {k_growth_factor!r}") from err
-    if not growth > 1.0:
+    if not 1.0 < growth < float("inf"):
         raise SchemaError(f"k_growth_factor must be above 1, found {k_growth_factor!r}")
 
 
