@@ -347,8 +347,10 @@ def expected_pairs(those: World, found: list[dict[int, int]]) -> list[set[int]]:
                 out[GLOBAL].add((i, j))
             if kind == SO and flags & (FULL | PROBE_SO):
                 out[SO].add((i, j))
+                out[GLOBAL].add((i, j))
             if kind == OS and flags & (FULL | PROBE_OS):
                 out[OS].add((i, j))
+                out[GLOBAL].add((i, j))
     return out
 
 
