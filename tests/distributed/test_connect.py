@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import os
@@ -79,17 +78,10 @@ def test_connect__to_nothing_is_no_client() -> None:
         ({"workers": 2, "scheduler": "tcp://there:1"}, "give either"),
         ({"threads_per_worker": 2}, "--workers"),
         ({"threads_per_worker": 2, "scheduler": "tcp://there:1"}, "--workers"),
-        ({"scheduler": "nonsense:/"}, "nonsense"),
-        ({"scheduler": "not-there.json"}, "not-there.json"),
     ],
 )
 def test_connect__bad_arguments(arguments: dict[str, Any], part: str) -> None:
-    importlib.import_module("distributed")  # has its configuration from here on
-    with (
-        dask.config.set({"distributed.comm.timeouts.connect": "200ms"}),
-        pytest.raises(cd.SchemaError, match=part),
-        choice.connect(**arguments),
-    ):
+    with pytest.raises(cd.SchemaError, match=part), choice.connect(**arguments):
         pytest.fail("connected")
 
 
