@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 
+from croma_dask.index.kmeans import kmeans
 from croma_dask.index.ranges import read_native
 from croma_dask.index.sketch import find_basis
 from croma_dask.index.source import RowSource, TakenRows
+from croma_dask.index.threads import one_blas_thread
 from croma_dask.kernels import dots_numpy, screen
 from croma_dask.kernels.typing import F32, F64, I32, I64
 
@@ -88,10 +89,6 @@ def train(
         (n_clusters, r) float32, in the space of the sketch, or (n_clusters, D) without one; and
         (D, r) its directions (index/sketch.py).
     """
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-    from threadpoolctl import threadpool_limits
-
     n, d = source.n_rows, source.n_features
     rng = np.random.default_rng([seed, 1])
     size = min(n, max(n_clusters, min(_SAMPLE * n_clusters, most_bytes // (12 * d))))
@@ -101,16 +98,14 @@ def train(
     for lo in range(0, size, _BLOCK):
         hi = min(size, lo + _BLOCK)
         sample[lo:hi] = centre_rows(read_native(taken, lo, hi), mean)[0]
-    with threadpool_limits(n_threads), warnings.catch_warnings():
-        # Fewer distinct rows than clusters: some stay empty and are left out.
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    # On one thread each, whatever there are: the same rows and seed make the same index.
+    with one_blas_thread():
         basis = find_basis(sample, seed)
-        fitted = KMeans(
-            n_clusters, init="random", n_init=1, max_iter=_ITERATIONS, tol=0.0,
-            random_state=seed, algorithm="lloyd", copy_x=False,
-        ).fit(sample @ basis if basis.shape[1] else sample)  # fmt: skip
-    centres = np.ascontiguousarray(fitted.cluster_centers_, np.float32)
-    return centres[_in_order(centres)], basis
+        centres = kmeans(
+            sample @ basis if basis.shape[1] else sample, n_clusters, seed=seed,
+            iterations=_ITERATIONS, n_threads=n_threads,
+        )  # fmt: skip
+        return centres[_in_order(centres)], basis
 
 
 def _in_order(centres: F32) -> I64:
