@@ -76,6 +76,7 @@ def run_graph(
     if client is None:
         return _on_threads(graph, wanted, n_threads, tell, stop)
     from distributed import CancelledError
+    from distributed.comm import CommClosedError
     from distributed.scheduler import KilledWorker
 
     try:
@@ -90,7 +91,7 @@ def run_graph(
             f"a worker does not find {err.filename}: store and scratch folder must be seen by all "
             "workers; name a folder on a file system that they share as scratch= (--scratch)"
         ) from err
-    except CancelledError as err:
+    except (CancelledError, CommClosedError) as err:
         raise ConnectionError(
             f"the cluster gave the run up ({err}): its scheduler is gone, or somebody cancelled "
             "the tasks; what is done is kept and a new run resumes from it"
