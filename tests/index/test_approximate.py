@@ -333,13 +333,38 @@ def test_one_index__serves_every_confounder_and_group(cohort: Cohort, index: Sto
         assert_exact(found, expected)
 
 
+def test_sketch__of_wide_rows_loses_no_row_and_hardly_a_neighbour(tmp_path: Path) -> None:
+    """Most of the spectrum is in a few directions: candidates are screened by these."""
+    rng = np.random.default_rng(6)
+    n, d = 2_400, 160
+    label, center = rng.integers(0, 3, n), rng.integers(0, 3, n)
+    x = features(rng, label, center, d, biology=0.3, shortcut=0.3)
+    x = (x * (1.0 + np.arange(d)) ** -1.5).astype(np.float32)
+    wide = Cohort(x, manifest(label, center, np.arange(n) // 4))
+    index = cd.build_index(wide.x, KIND, path=tmp_path / "i.zarr", cluster_rows=40)
+    assert 0 < index.partition.basis.shape[1] <= d // 2
+    expected = score(wide)
+    with ranges_of(700):
+        found, all_of_it = score(wide, index), score(wide, index, **everywhere(index))
+    for result in (found, all_of_it):
+        np.testing.assert_array_equal(
+            result["CRoMa"].undefined_type, expected["CRoMa"].undefined_type
+        )
+    assert float(found["RI"].recall_global) > 0.96
+    assert float(all_of_it["RI"].recall_global) > 0.999
+    for name in METRICS:
+        np.testing.assert_allclose(all_of_it[name].value, expected[name].value, rtol=0, atol=1e-3)
+        same = all_of_it[name].sample_values == expected[name].sample_values
+        assert float(same.mean()) > 0.98, "distances are exact, whatever the screening was"
+
+
 # ---- rows that are never lost ----------------------------------------------------------------
 
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))]
 
 
 class Trial:
-    """An awkward cohort, searched exactly, through an index, and through next to nothing of it."""
+    """An awkward cohort, searched exactly, and through more and less of an index."""
 
     def __init__(self, name: str, seed: int, folder: Path) -> None:
         cohort = AWKWARD[name](np.random.default_rng([seed, *name.encode()]))
@@ -348,6 +373,7 @@ class Trial:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RecallWarning)
             self.found = score(cohort, index)
+            self.sure = score(cohort, index, recall=1.0)
             self.least = score(cohort, index, probes=1, start_k=1, recall=0.5)
 
 
@@ -364,11 +390,14 @@ def trials(
 
 def test_awkward_cohorts__are_twenty_and_mostly_not_looked_at(trials: dict[str, Trial]) -> None:
     assert len(trials) == 20
+    looked_at = {}
     for name, trial in trials.items():
         attrs = trial.found["RI"].attrs
-        assert attrs["probes"] < 0.65 * attrs["n_clusters"], name
+        looked_at[name] = attrs["probes"] / attrs["n_clusters"]
         assert trial.least["RI"].attrs["probes"] == 1
         assert int(trial.least["CRoMa"].k_final) < 200
+    assert max(looked_at.values()) < 0.75, looked_at
+    assert np.median(list(looked_at.values())) < 0.25, looked_at
 
 
 @pytest.mark.parametrize("name", AWKWARD)
@@ -377,36 +406,48 @@ def test_awkward_cohort__every_row_that_has_a_margin_gets_one(
 ) -> None:
     """By counting: whatever else a search misses, it meets enough SO and OS rows."""
     trial = trials[name]
-    for found in (trial.found, trial.least):
+    for found in (trial.found, trial.sure, trial.least):
         for field in ("undefined_type", "support", "defined"):
             np.testing.assert_array_equal(found["CRoMa"][field], trial.exact["CRoMa"][field])
+
+
+EQUAL = "more_equal_rows_than_a_cluster_takes"
+"""Which of more equal rows than a list holds are in it is decided by rounding: RI depends on it."""
 
 
 @pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_cohort__operating_k_and_causes_are_those_of_the_exact_search(
     name: str, trials: dict[str, Trial]
 ) -> None:
+    """Where a search is to miss nothing of what its sample tells."""
+    exact, sure = trials[name].exact, trials[name].sure
+    if name == EQUAL:
+        return
+    for metric in ("RI", "MaRI"):
+        assert int(sure[metric].k) == int(exact[metric].k)
+        other = sure[metric].undefined_type != exact[metric].undefined_type
+        assert int(other.sum()) <= 3, "a row or two for the neighbours that are missed all the same"
+        assert abs(float(sure[metric].support - exact[metric].support)) <= 0.003
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_awkward_cohort__operating_k_and_causes_are_close_by_default(
+    name: str, trials: dict[str, Trial]
+) -> None:
     """As far as a search that misses two neighbours in a hundred can tell.
 
-    Candidates for k that are hardly better than one another may change places, and a row whose only
-    SO or OS row within k is missed loses its cause. Equal rows are another matter: which of them
-    the lists hold is decided by rounding.
+    Candidates for k that are hardly better than one another may change places, and the cause of a
+    row whose only SO or OS row is about the k-th may be another one.
     """
     exact, found = trials[name].exact, trials[name].found
     accuracy = dict(zip(SCORE["k_candidates"], exact["RI"].balanced_accuracy.values, strict=True))
     for metric in ("RI", "MaRI"):
         assert max(accuracy.values()) - accuracy[int(found[metric].k)] <= 0.015
-    if name == "more_equal_rows_than_a_cluster_takes" or found["RI"].k != exact["RI"].k:
-        return
-    for metric in ("RI", "MaRI"):
+        if name == EQUAL or int(found[metric].k) != int(exact[metric].k):
+            continue
         other = found[metric].undefined_type != exact[metric].undefined_type
         assert float(other.mean()) <= 0.025
-        assert abs(float(found[metric].support - exact[metric].support)) <= 0.015
-
-
-def test_awkward_cohorts__mostly_have_the_very_same_operating_k(trials: dict[str, Trial]) -> None:
-    same = [trial.found["RI"].k == trial.exact["RI"].k for trial in trials.values()]
-    assert sum(same) >= 16
+        assert abs(float(found[metric].support - exact[metric].support)) <= 0.025
 
 
 # ---- resumed ---------------------------------------------------------------------------------
@@ -808,7 +849,6 @@ def test_two_threads__through_one_index_give_the_serial_answers(
 
 
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
-@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 def test_two_threads__build_one_index_each(cohort: Cohort, tmp_path: Path) -> None:
     def make(number: int) -> StoredIndex:
         return cd.build_index(cohort.x, KIND, path=tmp_path / f"{number}.zarr", cluster_rows=40)
