@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,9 @@ from croma_dask.index.sweep import TILE_COLUMNS, TILE_ROWS
 from croma_dask.kernels.typing import F32, I32, I64
 
 __all__ = ["OwnGroup", "Probes", "Radius", "TypeCounts", "find_probes", "sweep_probed"]
+
+_GROUPS = 64
+"""Groups of rows that meet their clusters in one call of the kernel, which hears no interrupt."""
 
 _BLOCK_ENTRIES = 8 << 20
 """Scores of a block of rows against all centres: 32 MiB."""
@@ -288,11 +291,6 @@ class ProbedRange:
     first: int
     edges: I64
 
-    def places(self, cluster: int) -> tuple[int, int]:
-        """Where a cluster starts and ends in the range."""
-        at = cluster - self.first
-        return int(self.edges[at]), int(self.edges[at + 1])
-
 
 def sweep_probed(
     one: ProbedRange, two: ProbedRange, lists_one: Lists, lists_two: Lists, spec: ListSpec,
@@ -316,90 +314,36 @@ def _one_way(
     one: ProbedRange, two: ProbedRange, lists_one: Lists, lists_two: Lists, spec: ListSpec,
     buffer: F32, take_one: bool, take_two: bool, check: Callable[[], None] | None,
 ) -> int:  # fmt: skip
-    """Pairs of rows of one range with the clusters of another that they probe."""
-    from croma_dask.kernels.probe import scan_probed
-
-    a, b = one.home, two.home
-    gathered = np.empty((TILE_ROWS, a.centred.shape[1]), np.float32)
-    pairs = 0
-    for flag, rows, columns in _tiles(one, two):
-        if check is not None:
-            check()
-        for j0 in range(0, columns.shape[0], TILE_COLUMNS):
-            some = columns[j0 : j0 + TILE_COLUMNS]
-            whole = some[-1] - some[0] + 1 == some.shape[0]
-            right = b.centred[some[0] : some[-1] + 1] if whole else b.centred[some]
-            for i0 in range(0, rows.shape[0], TILE_ROWS):
-                part = rows[i0 : i0 + TILE_ROWS]
-                left = np.take(a.centred, part, axis=0, out=gathered[: part.shape[0]], mode="clip")
-                tile = buffer[: part.shape[0] * some.shape[0]]
-                tile = tile.reshape(part.shape[0], some.shape[0])
-                np.matmul(left, right.T, out=tile)
-                pairs += tile.size
-                scan_probed(
-                    tile, flag, part, some, spec.length, spec.start,
-                    a.half, a.label, a.confounder, a.group, a.position, one.cluster,
-                    b.half, b.label, b.confounder, b.group, b.position,
-                    two.probes.pointer, two.probes.codes,
-                    take_one, lists_one.keys, lists_one.fill, lists_one.threshold, lists_one.limit,
-                    take_two, lists_two.keys, lists_two.fill, lists_two.threshold, lists_two.limit,
-                )  # fmt: skip
-    return pairs
-
-
-def _tiles(one: ProbedRange, two: ProbedRange) -> Iterator[tuple[int, I32, I32]]:
-    """Flag, rows and columns of every group of rows that probes a cluster of the other range.
+    """Pairs of rows of one range with the clusters of another that they probe.
 
     The nearest come first: each cluster with itself, then full probes, then typed ones. What
     follows has then less chance of entering a list that it would leave again.
     """
-    from croma_dask.kernels.probe import FULL
+    from croma_dask.kernels.probe import ALL_ROWS, FULL, OTHER_ROWS, OWN_ROWS, sweep_groups
 
-    probes = one.probes
+    a, b, probes = one.home, two.home, one.probes
+    width = a.centred.shape[1]
+    left = np.empty((TILE_ROWS, width), np.float32)
+    right = np.empty((TILE_COLUMNS, width), np.float32)
     last = two.first + two.edges.shape[0] - 1
     lo, hi = (int(t) for t in np.searchsorted(probes.cluster, [two.first, last]))
     full = lo + np.flatnonzero(probes.flag[lo:hi] == FULL)
-    for own in (True, False) if one is two else (False,):
-        for t in full:
-            start, stop = two.places(int(probes.cluster[t]))
-            rows = probes.rows[probes.edges[t] : probes.edges[t + 1]]
-            if one is two:
-                rows = rows[((rows >= start) & (rows < stop)) == own]
-            if rows.size:
-                yield FULL, rows, np.arange(start, stop, dtype=np.int32)
-    for t in lo + np.flatnonzero(probes.flag[lo:hi] != FULL):
-        yield from _typed_tiles(one, two, int(t))
-
-
-def _typed_tiles(one: ProbedRange, two: ProbedRange, t: int) -> Iterator[tuple[int, I32, I32]]:
-    """Tiles of a group of rows that probes the SO or the OS rows of a cluster."""
-    from croma_dask.kernels.probe import PROBE_SO
-
-    probes, flag = one.probes, int(one.probes.flag[t])
-    start, stop = two.places(int(probes.cluster[t]))
-    rows = probes.rows[probes.edges[t] : probes.edges[t + 1]]
-    a, b = one.home, two.home
-    level = (b.label if flag == PROBE_SO else b.confounder)[start:stop]
-    columns = (start + np.flatnonzero(level == probes.key[t])).astype(np.int32)
-    if flag == PROBE_SO:
-        parts = _apart(rows, columns, a.confounder, b.confounder)
-    else:
-        parts = _apart(rows, columns, a.label, b.label)
-    for some, those in parts:
-        if some.size and those.size:
-            yield flag, some, those
-
-
-def _apart(rows: I32, columns: I32, own: I32, other: I32) -> Iterator[tuple[I32, I32]]:
-    """Cut a typed tile where too much of it would be pairs that are alike in both columns.
-
-    The clusters nearby hold mostly rows of the very same type, which no typed list wants.
-    """
-    mine, theirs = own[rows], other[columns]
-    levels, count = np.unique(theirs, return_counts=True)
-    alike = [int((mine == level).sum()) for level in levels]
-    if 4 * int(np.dot(alike, count)) <= rows.size * columns.size:
-        yield rows, columns
-        return
-    for level in levels:
-        yield rows[mine != level], columns[theirs == level]
+    typed = lo + np.flatnonzero(probes.flag[lo:hi] != FULL)
+    turns = [(full, ALL_ROWS)] if one is not two else [(full, OWN_ROWS), (full, OTHER_ROWS)]
+    pairs = 0
+    for groups, whose in [*turns, (typed, ALL_ROWS)]:
+        for g0 in range(0, groups.shape[0], _GROUPS):
+            if check is not None:
+                check()
+            some = groups[g0 : g0 + _GROUPS]
+            at = probes.cluster[some] - two.first
+            pairs += sweep_groups(
+                some, whose, probes.flag, probes.key, probes.edges, probes.rows,
+                two.edges[at], two.edges[at + 1], spec.length, spec.start, left, right, buffer,
+                a.centred, a.half, a.label, a.confounder, a.group, a.position, one.cluster,
+                b.centred, b.half, b.label, b.confounder, b.group, b.position,
+                two.probes.pointer, two.probes.codes,
+                take_one, lists_one.keys, lists_one.fill, lists_one.threshold, lists_one.limit,
+                take_two, lists_two.keys, lists_two.fill, lists_two.threshold, lists_two.limit,
+            )  # fmt: skip
+    return pairs

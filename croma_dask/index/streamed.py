@@ -7,6 +7,7 @@ numbers of ranges; rows come from the source and lists from the scratch folder.
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -194,6 +195,9 @@ def meet_blocks(job: Job, block_i: int, block_j: int, *_after: Any) -> int:
     """
     pairs = 0
     buffer = tile_buffer()
+    if job.radius is not None:
+        # Its BLAS is the compiled kernels', and has to be there when threads are limited.
+        importlib.import_module("scipy.linalg.cython_blas")
     with one_blas_thread():
         for i in job.members(block_i):
             met = job.scratch.met(i, job.n_ranges)

@@ -29,6 +29,11 @@ _FIRST = 128
 
 _STRETCH = 64
 
+ALL_ROWS, OWN_ROWS, OTHER_ROWS = 0, 1, 2
+
+_WORTH_CUTTING = 4096
+"""Pairs of a typed tile below which it is not cut."""
+
 _FOREMOST = np.int64(-(1 << 62))
 """Makes the key of a cluster less than that of any other one."""
 
@@ -314,6 +319,143 @@ def scan_probed(
                             for q in range(3):
                                 limit[q, c + x] = limit_j[q, j]
                 c = stop
+
+
+@inlined
+def multiply(
+    flag: int, rows: I32, columns: I32, length: I32, start: I32, left: F32, right: F32, buffer: F32,
+    centred_i: F32, half_i: F32, label_i: I32, confounder_i: I32, group_i: I32, position_i: I32,
+    cluster_i: I32,
+    centred_j: F32, half_j: F32, label_j: I32, confounder_j: I32, group_j: I32, position_j: I32,
+    pointer_j: I64, codes_j: I32,
+    take_i: bool, keys_i: I64, fill_i: I32, threshold_i: F32, limit_i: F32,
+    take_j: bool, keys_j: I64, fill_j: I32, threshold_j: F32, limit_j: F32,
+) -> None:  # fmt: skip
+    """Multiply rows with columns in tiles, and offer the pairs."""
+    for j0 in range(0, columns.shape[0], right.shape[0]):
+        some = columns[j0 : j0 + right.shape[0]]
+        m = some.shape[0]
+        for c in range(m):
+            right[c] = centred_j[some[c]]
+        for i0 in range(0, rows.shape[0], left.shape[0]):
+            part = rows[i0 : i0 + left.shape[0]]
+            n = part.shape[0]
+            for r in range(n):
+                left[r] = centred_i[part[r]]
+            tile = buffer[: n * m].reshape((n, m))
+            np.dot(left[:n], right[:m].T, tile)
+            scan_probed(
+                tile, flag, part, some, length, start,
+                half_i, label_i, confounder_i, group_i, position_i, cluster_i,
+                half_j, label_j, confounder_j, group_j, position_j, pointer_j, codes_j,
+                take_i, keys_i, fill_i, threshold_i, limit_i,
+                take_j, keys_j, fill_j, threshold_j, limit_j,
+            )  # fmt: skip
+
+
+@kernel
+def sweep_groups(
+    groups: I64, whose: int, flag_of: I32, key_of: I32, edges_of: I64, rows_of: I32, starts: I64,
+    stops: I64, length: I32, start: I32, left: F32, right: F32, buffer: F32,
+    centred_i: F32, half_i: F32, label_i: I32, confounder_i: I32, group_i: I32, position_i: I32,
+    cluster_i: I32,
+    centred_j: F32, half_j: F32, label_j: I32, confounder_j: I32, group_j: I32, position_j: I32,
+    pointer_j: I64, codes_j: I32,
+    take_i: bool, keys_i: I64, fill_i: I32, threshold_i: F32, limit_i: F32,
+    take_j: bool, keys_j: I64, fill_j: I32, threshold_j: F32, limit_j: F32,
+) -> int:  # fmt: skip
+    """Let groups of rows of range I meet the clusters of range J that they probe alike.
+
+    Parameters
+    ----------
+    groups
+        Which groups (index/probing.py).
+    whose
+        `ALL_ROWS` of a group, `OWN_ROWS`, whose own cluster it is, or `OTHER_ROWS`.
+    flag_of, key_of, edges_of, rows_of
+        The groups of range I.
+    starts, stops
+        Places of the cluster of each group in range J.
+    left, right, buffer
+        Room for gathered rows, gathered columns, and a tile.
+
+    Returns
+    -------
+    int
+        Pairs that were multiplied.
+
+    Notes
+    -----
+    A typed tile is cut where more than a quarter of it would be pairs that are alike in both
+    columns: the clusters nearby hold mostly rows of the very same type, which no typed list wants.
+    """
+    pairs = 0
+    for at in range(groups.shape[0]):
+        t = groups[at]
+        lo, hi = starts[at], stops[at]
+        flag = flag_of[t]
+        rows = rows_of[edges_of[t] : edges_of[t + 1]]
+        if whose != ALL_ROWS:
+            kept = np.empty(rows.shape[0], np.int32)
+            n = 0
+            for r in rows:
+                kept[n] = r
+                n += (lo <= r < hi) == (whose == OWN_ROWS)
+            rows = kept[:n]
+        columns = np.empty(hi - lo, np.int32)
+        n = 0
+        level = label_j if flag == PROBE_SO else confounder_j
+        for j in range(lo, hi):
+            columns[n] = j
+            n += flag == FULL or level[j] == key_of[t]
+        columns = columns[:n]
+        if rows.shape[0] == 0 or columns.shape[0] == 0:
+            continue
+        own = confounder_i if flag == PROBE_SO else label_i
+        other = confounder_j if flag == PROBE_SO else label_j
+        total = rows.shape[0] * columns.shape[0]
+        alike = 0
+        if flag != FULL and total > _WORTH_CUTTING:
+            c = 0
+            while c < columns.shape[0]:
+                stop = c + 1
+                while stop < columns.shape[0] and other[columns[stop]] == other[columns[c]]:
+                    stop += 1
+                same = 0
+                for r in rows:
+                    same += own[r] == other[columns[c]]
+                alike += same * (stop - c)
+                c = stop
+        if 4 * alike <= total:
+            pairs += total
+            multiply(
+                flag, rows, columns, length, start, left, right, buffer, centred_i, half_i,
+                label_i, confounder_i, group_i, position_i, cluster_i, centred_j, half_j, label_j,
+                confounder_j, group_j, position_j, pointer_j, codes_j, take_i, keys_i, fill_i,
+                threshold_i, limit_i, take_j, keys_j, fill_j, threshold_j, limit_j,
+            )  # fmt: skip
+            continue
+        c = 0
+        while c < columns.shape[0]:
+            stop = c + 1
+            while stop < columns.shape[0] and other[columns[stop]] == other[columns[c]]:
+                stop += 1
+            apart = np.empty(rows.shape[0], np.int32)
+            n = 0
+            for r in rows:
+                apart[n] = r
+                n += own[r] != other[columns[c]]
+            if n > 0:
+                pairs += n * (stop - c)
+                multiply(
+                    flag, apart[:n], columns[c:stop], length, start, left, right, buffer,
+                    centred_i, half_i, label_i, confounder_i, group_i, position_i, cluster_i,
+                    centred_j, half_j, label_j, confounder_j, group_j, position_j, pointer_j,
+                    codes_j, take_i, keys_i, fill_i, threshold_i, limit_i, take_j, keys_j, fill_j,
+                    threshold_j, limit_j,
+                )  # fmt: skip
+            c = stop
+    return pairs
 
 
 @kernel

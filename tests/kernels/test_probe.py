@@ -11,10 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croma_dask.index.probing import OwnGroup, ProbedRange, Probes, TypeCounts, _by_cluster, _tiles
+from croma_dask.index.probing import (
+    OwnGroup,
+    ProbedRange,
+    Probes,
+    TypeCounts,
+    _by_cluster,
+    _one_way,
+)
 from croma_dask.index.ranges import Range
 from croma_dask.index.source import Codes
 from croma_dask.index.spec import ListSpec
+from croma_dask.index.sweep import TILE_COLUMNS, TILE_ROWS
 from croma_dask.kernels.constants import GLOBAL, OS, SO
 from croma_dask.kernels.probe import (
     FULL,
@@ -23,7 +31,6 @@ from croma_dask.kernels.probe import (
     flags_of,
     is_ours,
     needed_radius,
-    scan_probed,
     walk,
 )
 
@@ -290,32 +297,17 @@ def ranges(those: World, cuts: list[int], rng: np.random.Generator) -> list[Prob
 
 def sweep(
     one: ProbedRange, two: ProbedRange, spec: ListSpec, lists: dict[int, Kept],
-    offered: Counter[tuple[int, int, int]], *, takes: dict[int, bool],
-) -> None:  # fmt: skip
-    """Offer all tiles of one range with the clusters of another, in pieces of odd sizes."""
-    a, b = one.home, two.home
+    *, takes: dict[int, bool],
+) -> int:  # fmt: skip
+    """Offer all pairs of one range with the clusters of another that it probes, in small tiles."""
     mine, theirs = lists[one.first], lists[two.first]
-    for flag, rows, columns in _tiles(one, two):
-        for i0 in range(0, rows.size, 7):
-            for j0 in range(0, columns.size, 70):
-                part, some = rows[i0 : i0 + 7], columns[j0 : j0 + 70]
-                for i in part:
-                    for j in some:
-                        offered[flag, int(a.position[i]), int(b.position[j])] += 1
-                tile = np.ascontiguousarray(a.centred[part] @ b.centred[some].T)
-                scan_probed(
-                    tile, flag, part, some, spec.length, spec.start,
-                    a.half, a.label, a.confounder, a.group, a.position, one.cluster,
-                    b.half, b.label, b.confounder, b.group, b.position,
-                    two.probes.pointer, two.probes.codes,
-                    takes[one.first], mine.keys, mine.fill, mine.threshold, mine.limit,
-                    takes[two.first], theirs.keys, theirs.fill, theirs.threshold, theirs.limit,
-                )  # fmt: skip
+    buffer = np.empty(TILE_ROWS * TILE_COLUMNS, np.float32)
+    return _one_way(one, two, mine, theirs, spec, buffer, takes[one.first], takes[two.first], None)  # type: ignore[arg-type]
 
 
 def swept(
     those: World, spec: ListSpec, n_ranges: int, seed: int, *, silent: int | None = None
-) -> tuple[list[ProbedRange], dict[int, Kept], Counter[tuple[int, int, int]]]:
+) -> tuple[list[ProbedRange], dict[int, Kept]]:
     """Let all ranges meet; those with the number `silent` take nothing."""
     rng = np.random.default_rng(seed)
     inner = rng.choice(
@@ -324,14 +316,13 @@ def swept(
     parts = ranges(those, [0, *sorted(inner.tolist()), those.n_clusters], rng)
     lists = {part.first: Kept(len(part.home), spec) for part in parts}
     takes = {part.first: number != silent for number, part in enumerate(parts)}
-    offered: Counter[tuple[int, int, int]] = Counter()
     for i, one in enumerate(parts):
         for j, two in enumerate(parts):
             if i <= j:
-                sweep(one, two, spec, lists, offered, takes=takes)
+                sweep(one, two, spec, lists, takes=takes)
             if i < j:
-                sweep(two, one, spec, lists, offered, takes=takes)
-    return parts, lists, offered
+                sweep(two, one, spec, lists, takes=takes)
+    return parts, lists
 
 
 def expected_pairs(those: World, found: list[dict[int, int]]) -> list[set[int]]:
@@ -362,7 +353,7 @@ def test_scan_probed__offers_each_probed_pair_once_to_each_of_its_rows(
     those = world(**sizes)
     found = those.walked(probes, need_all, need_so, need_os)
     spec = ListSpec(those.n, those.n)
-    parts, lists, offered = swept(those, spec, n_ranges, sizes["seed"])
+    parts, lists = swept(those, spec, n_ranges, sizes["seed"])
     held: list[Counter[tuple[int, int]]] = [Counter(), Counter(), Counter()]
     for part in parts:
         for r, own in enumerate(part.home.position.tolist()):
@@ -371,13 +362,6 @@ def test_scan_probed__offers_each_probed_pair_once_to_each_of_its_rows(
                     held[q][own, row] += 1
     for q, pairs in enumerate(expected_pairs(those, found)):
         assert held[q] == Counter(pairs)
-    # A typed tile is of one type but for what is cheaper multiplied along, which is not offered.
-    assert max(offered.values(), default=1) == 1, "no tile twice"
-    for flag, i, j in offered:
-        assert found[i][int(those.cluster[j])] & flag
-        if flag != FULL:
-            shared = those.codes.label if flag == PROBE_SO else those.codes.confounder
-            assert shared[i] == shared[j]
 
 
 def test_scan_probed__tells_own_distances_and_drops_only_the_farther_ones() -> None:
@@ -385,7 +369,7 @@ def test_scan_probed__tells_own_distances_and_drops_only_the_farther_ones() -> N
     those = World.make(np.random.default_rng(5), 240, 8, 2, 90)
     found = those.walked(3, 0, 40, 30)
     spec = ListSpec(6, 3)
-    parts, lists, _ = swept(those, spec, 3, 5)
+    parts, lists = swept(those, spec, 3, 5)
     home = {
         int(p): (part.home.centred[r], part.home.half[r])
         for part in parts
@@ -414,7 +398,7 @@ def test_scan_probed__tells_own_distances_and_drops_only_the_farther_ones() -> N
 def test_scan_probed__of_one_kind_of_list_fills_that_alone(spec: ListSpec) -> None:
     those = world(60, 5, 2, 20, 9)
     found = those.walked(2 if spec.n_global else 0, 0, *[0 if spec.n_global else 30] * 2)
-    parts, lists, _ = swept(those, spec, 2, 9)
+    parts, lists = swept(those, spec, 2, 9)
     pairs = expected_pairs(those, found)
     for part in parts:
         for r, own in enumerate(part.home.position.tolist()):
@@ -429,7 +413,7 @@ def test_scan_probed__a_side_that_has_met_the_other_takes_nothing(silent: int) -
     those = world(60, 6, 2, 30, 4)
     found = those.walked(2, 0, 10, 12)
     spec = ListSpec(those.n, those.n)
-    parts, lists, _ = swept(those, spec, 2, 4, silent=silent)
+    parts, lists = swept(those, spec, 2, 4, silent=silent)
     pairs = expected_pairs(those, found)
     for number, part in enumerate(parts):
         for r, own in enumerate(part.home.position.tolist()):
