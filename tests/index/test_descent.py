@@ -487,3 +487,71 @@ def test_memory__is_within_a_quarter_of_what_is_said(n: int, d: int, width: int)
     taken += sum(built.arrays[name].nbytes for name in ("search_index", "vertex_order"))
     assert 0.75 < held_bytes(n, d, width) / taken < 1.25
     assert index.n_rows == n
+
+
+# ---- searched through: the graph a shard ----------------------------------------------------
+
+
+def _scored(x: Any, frame: Any, **how: Any) -> tuple[Any, Any]:
+    import croma_dask as cd
+
+    settings: dict[str, Any] = {"confounder": "center", "k_candidates": [5, 11], "m": 3}
+    with cd.set_options(quiet=True):
+        approximate = cd.score(x, frame, **settings, calibration=150, **how)
+        return approximate, cd.score(x, frame, **settings)
+
+
+@pytest.mark.filterwarnings("ignore::croma_dask.errors.SupportWarning")
+@pytest.mark.parametrize("group_rows", [5, 60, 300])
+def test_score__through_graphs_finds_what_exact_search_finds(
+    group_rows: int, tmp_path: Path
+) -> None:
+    """Groups that take no place in a graph's lists, some of them, and all of them."""
+    import pandas as pd
+
+    import croma_dask as cd
+
+    n = 1_500
+    rng = np.random.default_rng(group_rows)
+    label, center = rng.integers(0, 3, n), rng.integers(0, 3, n)
+    group = np.arange(n) // group_rows
+    # A group's rows lie close together, so that a large one fills the lists of its rows.
+    x = 0.6 * rng.normal(size=(group.max() + 1, D))[group] + 0.5 * rng.normal(size=(n, D))
+    x += 0.4 * rng.normal(size=(3, D))[label] + 0.3 * rng.normal(size=(3, D))[center]
+    frame = pd.DataFrame(
+        {
+            "sample_id": np.arange(n).astype(str), "label": label.astype(str),
+            "center": center.astype(str), "group_id": group.astype(str),
+        }
+    )  # fmt: skip
+    index = cd.build_index(
+        x, "pynndescent", path=tmp_path / "i.zarr", cluster_rows=50, shard_rows=500,
+        n_neighbors=30, threads=2,
+    )  # fmt: skip
+    assert index.partition.n_shards >= 3
+    approximate, exact = _scored(x, frame, index=index, start_k=60)
+    found, wanted = approximate["RI"], exact["RI"]
+    assert found.attrs["index"] == "pynndescent"
+    assert float(found["recall_global"]) > 0.97
+    assert abs(float(found.value) - float(wanted.value)) < 0.01
+    np.testing.assert_array_equal(
+        approximate["CRoMa"]["defined"].values, exact["CRoMa"]["defined"].values
+    )
+    both = approximate["CRoMa"].sample_values.values, exact["CRoMa"].sample_values.values
+    assert float(np.nanmean(np.abs(both[0] - both[1]))) < 0.01
+
+
+def test_score__refuses_a_graph_with_too_few_neighbours(tmp_path: Path) -> None:
+    import pandas as pd
+
+    import croma_dask as cd
+
+    n = 400
+    x = np.random.default_rng(1).normal(size=(n, D))
+    at = np.arange(n)
+    frame = pd.DataFrame(
+        {"sample_id": at.astype(str), "label": at % 2, "center": at // 2 % 2, "group_id": at}
+    )
+    index = cd.build_index(x, "pynndescent", path=tmp_path / "i.zarr", n_neighbors=8)
+    with pytest.raises(SchemaError, match=r"more than the 8 neighbours .*n_neighbors=20"):
+        cd.score(x, frame, confounder="center", index=index, k_candidates=[11], calibration=100)
