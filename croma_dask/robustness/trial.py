@@ -6,8 +6,6 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from croma_dask.index.tune import Tuned
 from croma_dask.robustness.calibration import Recall, SampleLists, recall_of, warn_recall
 from croma_dask.robustness.request import Request
@@ -55,7 +53,9 @@ def try_out(found: Found, request: Request) -> Trial | None:
     approx = SampleLists.of_neighbors(found.sample.rows, neighbors)
     recall = recall_of(approx, exact)
     warn_recall(recall, "recall" if how.probes is None else "probes")
-    searched = recall.recall_global if neighbors.spec.n_global else float(np.nanmin(recall))
+    # A sample of rows without any SO and OS row tells nothing.
+    typed = [value for value in recall if value == value]
+    searched = recall.recall_global if neighbors.spec.n_global else min(typed, default=float("nan"))
     attrs = {
         "index": found.index.kind,
         "index_parameters": json.dumps(found.index.parameters, sort_keys=True),
