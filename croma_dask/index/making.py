@@ -82,11 +82,12 @@ def building(location: Location) -> Iterator[None]:
         raise StoreError(
             f"{location.url} is being built by another process; wait for it, or name another place"
         )
-    try:
-        with lock:
+    with lock:
+        try:
             yield
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            # While it is held: deleted afterwards it could be somebody else's.
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def prepare(
