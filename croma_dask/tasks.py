@@ -76,7 +76,7 @@ def run_graph(
     if client is None:
         return _on_threads(graph, wanted, n_threads, tell, stop)
     from distributed import CancelledError
-    from distributed.comm import CommClosedError
+    from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker
 
     try:
