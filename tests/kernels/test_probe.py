@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from croma_dask.index import probing
 from croma_dask.index.probing import (
     OwnGroup,
     ProbedRange,
@@ -22,7 +23,6 @@ from croma_dask.index.probing import (
 from croma_dask.index.ranges import Range
 from croma_dask.index.source import Codes
 from croma_dask.index.spec import ListSpec
-from croma_dask.index.sweep import TILE_COLUMNS, TILE_ROWS
 from croma_dask.kernels.constants import GLOBAL, OS, SO
 from croma_dask.kernels.probe import (
     FULL,
@@ -297,16 +297,27 @@ def ranges(those: World, cuts: list[int], rng: np.random.Generator) -> list[Prob
 
 def sweep(
     one: ProbedRange, two: ProbedRange, spec: ListSpec, lists: dict[int, Kept],
-    *, takes: dict[int, bool],
+    *, takes: dict[int, bool], tile: tuple[int, int, int],
 ) -> int:  # fmt: skip
     """Offer all pairs of one range with the clusters of another that it probes, in small tiles."""
     mine, theirs = lists[one.first], lists[two.first]
-    buffer = np.empty(TILE_ROWS * TILE_COLUMNS, np.float32)
-    return _one_way(one, two, mine, theirs, spec, buffer, takes[one.first], takes[two.first], None)  # type: ignore[arg-type]
+    buffer = np.empty(tile[0] * tile[1], np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, size in zip(("TILE_ROWS", "TILE_COLUMNS", "_GROUPS"), tile, strict=True):
+            patch.setattr(probing, name, size)
+        return _one_way(
+            one, two, mine, theirs, spec, buffer, takes[one.first], takes[two.first], None  # type: ignore[arg-type]
+        )  # fmt: skip
 
 
 def swept(
-    those: World, spec: ListSpec, n_ranges: int, seed: int, *, silent: int | None = None
+    those: World,
+    spec: ListSpec,
+    n_ranges: int,
+    seed: int,
+    *,
+    silent: int | None = None,
+    tile: tuple[int, int, int] = (7, 5, 3),
 ) -> tuple[list[ProbedRange], dict[int, Kept]]:
     """Let all ranges meet; those with the number `silent` take nothing."""
     rng = np.random.default_rng(seed)
@@ -319,9 +330,9 @@ def swept(
     for i, one in enumerate(parts):
         for j, two in enumerate(parts):
             if i <= j:
-                sweep(one, two, spec, lists, takes=takes)
+                sweep(one, two, spec, lists, takes=takes, tile=tile)
             if i < j:
-                sweep(two, one, spec, lists, takes=takes)
+                sweep(two, one, spec, lists, takes=takes, tile=tile)
     return parts, lists
 
 
@@ -362,6 +373,56 @@ def test_scan_probed__offers_each_probed_pair_once_to_each_of_its_rows(
                     held[q][own, row] += 1
     for q, pairs in enumerate(expected_pairs(those, found)):
         assert held[q] == Counter(pairs)
+
+
+@pytest.mark.parametrize("tile", [(50, 30, 2), (1_024, 2_048, 64)])
+@pytest.mark.parametrize("n_ranges", [1, 2])
+def test_typed_groups__leave_out_most_pairs_that_are_alike(
+    n_ranges: int, tile: tuple[int, int, int]
+) -> None:
+    """Clusters large enough to be cut, of rows that nearly all share both label and confounder."""
+    rng = np.random.default_rng(12)
+    those = World.make(rng, 600, 3, 2, 300, ties=False)
+    those.edges = np.array([0, 210, 390, 600])
+    those.codes = replace(
+        those.codes,
+        label=(rng.random(600) < 0.2).astype(np.int32),
+        confounder=(rng.random(600) < 0.1).astype(np.int32),
+    )
+    found = those.walked(0, 0, 150, 60)
+    spec = ListSpec(600, 600)
+    parts, lists = swept(those, spec, n_ranges, 12, tile=tile)
+    flags = np.zeros((600, 3), int)
+    for i, mine in enumerate(found):
+        flags[i, list(mine)] = list(mine.values())
+    probed = flags[:, those.cluster] | flags[:, those.cluster].T
+    codes = those.codes
+    same_label = codes.label[:, None] == codes.label
+    same_confounder = codes.confounder[:, None] == codes.confounder
+    other = codes.group[:, None] != codes.group
+    so = other & same_label & ~same_confounder & (probed & PROBE_SO > 0)
+    os = other & ~same_label & same_confounder & (probed & PROBE_OS > 0)
+    held = np.zeros((3, 600, 600), int)
+    for part in parts:
+        for r, own in enumerate(part.home.position.tolist()):
+            for q in range(3):
+                for _, row in lists[part.first].entries(spec, r, q):
+                    held[q, own, row] += 1
+    for q, wanted in enumerate((so | os, so, os)):
+        np.testing.assert_array_equal(held[q], wanted)
+    whole = sum(
+        np.outer(flags[:, c] & flag > 0, those.cluster == c)[same].sum()
+        for c in range(3)
+        for flag, same in ((PROBE_SO, same_label), (PROBE_OS, same_confounder))
+    )
+    multiplied = 0
+    for one in parts:
+        for two in parts:
+            multiplied += sweep(
+                one, two, spec, {part.first: Kept(len(part.home), spec) for part in parts},
+                takes=dict.fromkeys(lists, True), tile=tile,
+            )  # fmt: skip
+    assert so.sum() / 2 < multiplied < whole / 2
 
 
 def test_scan_probed__tells_own_distances_and_drops_only_the_farther_ones() -> None:
