@@ -37,7 +37,7 @@ _ROW_PROBES = 2048
 """Probes of a row, by row and by cluster: 8 bytes each, for up to 128 (index/probing.py)."""
 
 INDEX_LIBRARIES = 110 << 20
-"""scikit-learn and the compiled kernels of an approximate search, beside `LIBRARIES` (measured)."""
+"""The compiled kernels of an approximate search, beside `LIBRARIES` (measured)."""
 
 INDEX_ROW = 110
 """Bytes a row that the driver of an approximate search holds at its worst moment: the order of the
