@@ -90,7 +90,7 @@ def score(
         :func:`croma_dask.build_index` returns. Approximate ones serve the design ``all``.
     recall
         Of an approximate search: share of a sample's neighbours of any type that it has to reach,
-        in (0, 1]; it looks as far as that takes. Typed lists may miss 2.5 times as many.
+        in (0, 1]; it looks as far as that takes. Typed lists may miss four times as many.
     probes
         Clusters that a row looks into, in place of what `recall` leads to.
     calibration, seed
@@ -130,7 +130,8 @@ def score(
     SupportWarning, InputWarning, RuntimeWarning
         As the metrics' own ``compute``.
     RecallWarning
-        An approximate search has found less than 0.95 of a sample's neighbours.
+        An approximate search has found less than 0.95 of a sample's neighbours, or less than 0.85
+        of its SO or OS neighbours.
 
     Notes
     -----

@@ -20,7 +20,7 @@ __all__ = ["Tuned", "tune"]
 _GLOBAL_EACH = 16
 """Neighbours of a query that are looked at, spread over its list."""
 
-_TYPED_SLACK = 2.5
+_TYPED_SLACK = 4.0
 """Typed lists may miss so many times the share that lists of any type may: only their mean distance
 counts, and one that is missed is replaced by one hardly farther."""
 
