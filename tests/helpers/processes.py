@@ -51,7 +51,8 @@ class Processes:
         self._config = {
             f"DASK_DISTRIBUTED__{name.upper()}": str(value) for name, value in config.items()
         }
-        self._start("scheduler", "--port", "0", "--no-show")
+        # Any free port for the dashboard: another cluster of the tests may be there meanwhile.
+        self._start("scheduler", "--port", 0, "--dashboard-address", "127.0.0.1:0", "--no-show")
         wait_until(self._address, "the scheduler")
 
     def _address(self) -> str | None:

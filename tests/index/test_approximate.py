@@ -899,6 +899,7 @@ def test_two_threads__build_one_index_each(cohort: Cohort, tmp_path: Path) -> No
             np.testing.assert_array_equal(made.partition.order, one.partition.order)
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_two_processes__through_one_index_give_the_serial_answer(
     cohort: Cohort, tmp_path: Path, cluster_client: Any

@@ -245,7 +245,7 @@ def test_a_worker_killed_in_mid_run__costs_its_tasks_only(
 
     with (
         LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0",
             memory_limit="2GiB", silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
