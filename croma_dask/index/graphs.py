@@ -126,9 +126,7 @@ def _ask_again(
     with resident((index.url, index.build_id, shard), load) as descent:
         for _ in range(_STEPS):
             k = min(k, len(home))
-            x = home.x[rows].astype(np.float64)
-            inverse = 1.0 / np.sqrt(np.maximum(home.norm[rows], np.finfo(np.float64).tiny))
-            found, _ = descent.query((x * inverse[:, None]).astype(np.float32), k, _EPSILON)
+            found, _ = descent.query(unit_rows(home.x[rows]), k, _EPSILON)
             candidates = _places(home, found)
             enough = _eligible(home, rows, candidates) >= int(spec.deliver[0])
             _offer(rows[enough], candidates[enough], home, lists, spec)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -105,13 +104,9 @@ def _search(queries: Range, partner: Range, spec: ListSpec) -> Delivered:
     found = deliver(lists, distance, spec)
     failing = certify(queries, lists, found, spec)
     for part in failing.parts(1024):
-        again, _ = second_look(queries, part, [functools.partial(_same, partner)], spec, buffer)
+        again, _ = second_look(queries, part, [lambda: partner], spec, buffer)
         replace_failing(found, part, again, spec)
     return found
-
-
-def _same(home: Range) -> Range:
-    return home
 
 
 def _closed(n: int, spec: ListSpec) -> Lists:

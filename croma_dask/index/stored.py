@@ -21,6 +21,7 @@ from croma_dask.cohort.chunks import ChunkReader
 from croma_dask.cohort.layout import chunk_rows_for
 from croma_dask.cohort.location import Location, open_root
 from croma_dask.errors import StoreError
+from croma_dask.index.partition import half_norms
 from croma_dask.index.recipe import KINDS, library_of
 from croma_dask.kernels.typing import F32, F64, I64
 
@@ -71,8 +72,7 @@ class Partition:
     @cached_property
     def sketches(self) -> tuple[F32, F32]:
         """Centres as rows are compared with them, and their half-norms."""
-        half: F32 = 0.5 * np.einsum("ij,ij->i", self.centres, self.centres)
-        return self.centres, half
+        return self.centres, half_norms(self.centres)
 
     def sketch(self, centred: F32) -> F32:
         """Sketch centred unit vectors; returns them as they are where there is no basis."""
