@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from croma_dask.closer import CloserLook, ExactSearch
 from croma_dask.cluster import workers_of
 from croma_dask.cohort.align import Embedding
 from croma_dask.cohort.design import Scope
@@ -19,17 +20,16 @@ from croma_dask.graph import job_key, pair_graph
 from croma_dask.index.finish import Delivered
 from croma_dask.index.graphs import Widening
 from croma_dask.index.neighbors import IndexedLists, Neighbors
-from croma_dask.index.probed import merge_samples, sample_range, write_scope
+from croma_dask.index.probed import write_scope
 from croma_dask.index.probing import Radius, TypeCounts
-from croma_dask.index.ranges import read_native
 from croma_dask.index.resident import release
-from croma_dask.index.source import Codes, TakenRows
+from croma_dask.index.source import Codes
 from croma_dask.index.spec import ListSpec
 from croma_dask.index.stored import StoredIndex
 from croma_dask.index.streamed import Job, allow_tasks, stop_tasks
 from croma_dask.index.tune import Tuned, tune
 from croma_dask.kernels.typing import I32, I64
-from croma_dask.layout import Layout, lay_out_probed
+from croma_dask.layout import lay_out_probed
 from croma_dask.options import Options
 from croma_dask.progress import Progress
 from croma_dask.resume import take_scratch
@@ -78,15 +78,23 @@ class Sample:
     ----------
     rows
         (s,) int64 rows of the scope, ascending.
-    exact
-        Their exact lists.
+    exact, approx
+        Their exact lists, and what the approximate search had found before the exact ones took the
+        place of its own.
     tuned
         The radius that was chosen, on other queries.
+    known
+        (n,) bool: rows of the scope that have their exact lists, those others among them.
+    closer
+        How more of them get theirs.
     """
 
     rows: I64
     exact: Delivered
+    approx: Delivered
     tuned: Tuned
+    known: NDArray[np.bool_]
+    closer: CloserLook
 
 
 def is_served(embedding: Embedding, scopes: Sequence[Scope]) -> bool:
@@ -172,19 +180,58 @@ def search_index(
     scratch, (edges, per_block) = take_scratch(options, key, layout, keep)
     job = Job(index, scratch, edges, per_block, spec, partition.mean)
     write_scope(job, codes, row)
-    sample = _sample(job, index, codes, row, how, layout, options, client, n_tasks)
-    job = replace(job, radius=sample.tuned.radius)
+    exactly = ExactSearch(job, codes, row, layout.terms, options, client, n_tasks)
+    queries, tuned = _sample(exactly, index, how)
+    job = replace(job, radius=tuned.radius)
     if index.kind == "pynndescent":
         job = replace(job, widening=Widening(how.start_k, how.k_growth_factor))
     graph, last, work = pair_graph(job)
+    allow_tasks(job.scratch)
     with Progress("search", sum(work.values()), "row pairs", options.quiet) as progress:
-        _run(job, graph, last, work, progress, layout, client, n_tasks)
+        run_graph(
+            graph, last, client=client, n_threads=n_tasks,
+            on_done=lambda key, _: progress.advance(work.get(key, 0)),
+            on_stop=lambda: stop_tasks(job.scratch), terms=layout.terms,
+        )  # fmt: skip
     lists = IndexedLists(
         scratch, spec,
         tuple(scratch.read(f"range-{r:05d}/rows.npz")["row"] for r in range(job.n_ranges)),
     )  # fmt: skip
     release()
+    sample = _exchange(lists, queries, tuned, CloserLook(exactly, lists), n)
     return Neighbors(n, spec, lists, 0, index.kind), sample
+
+
+@dataclass(frozen=True)
+class _Queries:
+    """Rows of the scope that were drawn, and their exact lists; the first were tuned on."""
+
+    rows: I64
+    exact: Delivered
+    n_tuned: int
+
+
+def _exchange(
+    lists: IndexedLists, queries: _Queries, tuned: Tuned, closer: CloserLook, n: int
+) -> Sample:
+    """Give the rows that were searched exactly their exact lists; keep what they had before."""
+    scratch, spec = lists.scratch, lists.spec
+    kept = scratch.find("approx.npz")
+    if kept is None:
+        # Before the first list is replaced: a run that resumes finds what was there.
+        before = lists.take(queries.rows)
+        kept = {"index": before.index, "distance": before.distance}
+        scratch.write("approx.npz", kept)
+    lists.put(queries.rows, queries.exact)
+    known = np.zeros(n, bool)
+    known[queries.rows] = True
+    rest = queries.rows[queries.n_tuned :]
+    at = queries.n_tuned + np.argsort(rest)
+    assert spec.delivered == kept["index"].shape[1]
+    return Sample(
+        queries.rows[at], Delivered(queries.exact.index[at], queries.exact.distance[at]),
+        Delivered(kept["index"][at], kept["distance"][at]), tuned, known, closer,
+    )  # fmt: skip
 
 
 def _identity(index: StoredIndex, scope: Scope, how: Approximation) -> tuple[str, str]:
@@ -193,11 +240,9 @@ def _identity(index: StoredIndex, scope: Scope, how: Approximation) -> tuple[str
     return f"{index.embedding_fingerprint} {index.kind} {index.build_id} {about}", scope.name
 
 
-def _sample(
-    job: Job, index: StoredIndex, codes: Codes, row: I32, how: Approximation, layout: Layout,
-    options: Options, client: Any, n_tasks: int,
-) -> Sample:  # fmt: skip
+def _sample(exactly: ExactSearch, index: StoredIndex, how: Approximation) -> tuple[_Queries, Tuned]:
     """Search a sample exactly; choose the radius on a part of it, keep the rest to calibrate."""
+    job, codes, row = exactly.job, exactly.codes, exactly.row
     n = row.shape[0]
     rng = np.random.default_rng([how.seed, 7])
     n_tuned = min(_TUNED_ON, n // 2)
@@ -205,17 +250,20 @@ def _sample(
     drawn = rng.choice(n, n_tuned + n_kept, replace=False)
     kept = job.scratch.find("sample.npz")
     if kept is None:
-        kept = _search_sample(job, codes, row, drawn, n_tuned, layout, options, client, n_tasks)
-        queries = kept["place"]
+        place = np.concatenate([np.sort(drawn[:n_tuned]), np.sort(drawn[n_tuned:])])
+        exact, places = exactly.search(place, "sample")
         tuned = tune(
             index, job.partition, codes, TypeCounts.of_arrays(job.scratch.read("counts.npz")),
-            queries[:n_tuned].astype(np.int64), kept["places"][:n_tuned], job.spec,
+            place[:n_tuned].astype(np.int64), places[:n_tuned], job.spec,
             recall=how.recall, start=how.start_k, growth=how.k_growth_factor, probes=how.probes,
         )  # fmt: skip
-        kept["tuned"] = np.array(
-            [tuned.radius.probes, tuned.radius.so, tuned.radius.os, tuned.steps, tuned.recall,
-             tuned.recall_typed]
-        )  # fmt: skip
+        kept = {
+            "place": place, "index": exact.index, "distance": exact.distance,
+            "tuned": np.array(
+                [tuned.radius.probes, tuned.radius.so, tuned.radius.os, tuned.steps, tuned.recall,
+                 tuned.recall_typed]
+            ),
+        }  # fmt: skip
         job.scratch.write("sample.npz", kept)
     probes, so, os, steps, recall, recall_typed = kept["tuned"]
     tuned = Tuned(
@@ -227,46 +275,5 @@ def _sample(
         index.url, tuned.radius.probes, job.partition.n_clusters, tuned.radius.so, tuned.radius.os,
         tuned.recall, tuned.recall_typed,
     )  # fmt: skip
-    rows = row[kept["place"][n_tuned:]].astype(np.int64)
-    order = np.argsort(rows)
-    exact = Delivered(kept["index"][n_tuned:][order], kept["distance"][n_tuned:][order])
-    return Sample(rows[order], exact, tuned)
-
-
-def _search_sample(
-    job: Job, codes: Codes, row: I32, drawn: I64, n_tuned: int, layout: Layout, options: Options,
-    client: Any, n_tasks: int,
-) -> dict[str, Any]:  # fmt: skip
-    place = np.concatenate([np.sort(drawn[:n_tuned]), np.sort(drawn[n_tuned:])])
-    mine = codes.take(place)
-    x = read_native(TakenRows(job.source, place.astype(np.int64)), 0, place.size)
-    job.scratch.write(
-        "queries.npz",
-        {"x": x, "label": mine.label, "confounder": mine.confounder, "group": mine.group},
-    )
-    token = uuid.uuid4().hex
-    # Ranges are read in the order of the index: any radius will do for that.
-    shared = f"croma-job-{token}"
-    graph: dict[str, Any] = {shared: replace(job, radius=Radius(0, 0, 0))}
-    last = [f"croma-sample-{token}-{number}" for number in range(job.n_ranges)]
-    graph |= {key: (sample_range, shared, number) for number, key in enumerate(last)}
-    pairs = place.size * row.shape[0]
-    work = {key: pairs // job.n_ranges for key in last}
-    with Progress("sample", pairs, "row pairs", options.quiet) as progress:
-        parts = _run(job, graph, last, work, progress, layout, client, n_tasks)
-    exact, places = merge_samples(parts, job.spec, row)
-    return {
-        "place": place, "places": places, "index": exact.index, "distance": exact.distance,
-    }  # fmt: skip
-
-
-def _run(
-    job: Job, graph: dict[str, Any], last: list[str], work: dict[str, int], progress: Progress,
-    layout: Layout, client: Any, n_tasks: int,
-) -> list[Any]:  # fmt: skip
-    allow_tasks(job.scratch)
-    return run_graph(
-        graph, last, client=client, n_threads=n_tasks,
-        on_done=lambda key, _: progress.advance(work.get(key, 0)),
-        on_stop=lambda: stop_tasks(job.scratch), terms=layout.terms,
-    )  # fmt: skip
+    exact = Delivered(kept["index"], kept["distance"])
+    return _Queries(row[kept["place"]].astype(np.int64), exact, n_tuned), tuned

@@ -11,7 +11,7 @@ import numpy as np
 from croma_dask.index.finish import Delivered
 from croma_dask.index.scratch import Scratch
 from croma_dask.index.spec import ListSpec
-from croma_dask.kernels.typing import F64, I32
+from croma_dask.kernels.typing import F64, I32, I64
 
 __all__ = [
     "Block",
@@ -156,6 +156,37 @@ class IndexedLists:
         for number, a, b, where in self._parts(lo, hi):
             typed[where] = self.scratch.read_typed(number, a, b, width)
         return typed
+
+    def take(self, wanted: I64) -> Delivered:
+        """Read the lists of some rows of the scope, in the order asked for."""
+        k, width = self.spec.n_global, 2 * self.spec.n_typed
+        index = np.full((wanted.shape[0], k + width), -1, np.int32)
+        distance = np.empty((wanted.shape[0], k + width))
+        for number, where, at in self._scattered(wanted):
+            near, far, typed = self.scratch.open_final(number, k, width, "r")
+            if k:
+                index[where, :k], distance[where, :k] = near[at], far[at]
+            if width:
+                distance[where, k:] = typed[at]
+        return Delivered(index, distance)
+
+    def put(self, rows: I64, exact: Delivered) -> None:
+        """Replace the lists of some rows by better ones; to do it twice changes nothing."""
+        k, width = self.spec.n_global, 2 * self.spec.n_typed
+        for number, where, at in self._scattered(rows):
+            near, far, typed = self.scratch.open_final(number, k, width, "r+")
+            if k:
+                near[at], far[at] = exact.index[where, :k], exact.distance[where, :k]
+            if width:
+                typed[at] = exact.distance[where, k:]
+
+    def _scattered(self, wanted: I64) -> Iterator[tuple[int, I64, I64]]:
+        """Range by range: which of the wanted rows are in it, and where in its lists."""
+        for number, rows in enumerate(self.rows):
+            at = np.minimum(np.searchsorted(rows, wanted), max(rows.shape[0] - 1, 0))
+            where = np.flatnonzero(rows[at] == wanted) if rows.shape[0] else at[:0]
+            if where.size:
+                yield number, where, at[where]
 
 
 @dataclass(frozen=True)

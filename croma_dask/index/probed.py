@@ -75,36 +75,39 @@ def probe_range(job: Job, number: int) -> int:
     return entries
 
 
-def sample_range(job: Job, number: int) -> Delivered:
-    """Search the rows of one range for the nearest ones to a sample of queries, exactly.
+def sample_range(job: Job, number: int, queries_name: str) -> Delivered:
+    """Search the rows of one range for the nearest ones to the queries of a file, exactly.
 
     Returns
     -------
     Delivered
-        For each query the nearest rows of this range, as places of the index.
+        For each query the nearest rows of this range, as rows of the scope.
     """
-    kept = job.scratch.read("queries.npz")
+    kept = job.scratch.read(queries_name)
     codes = Codes(kept["label"], kept["confounder"], kept["group"])
     with one_blas_thread():
         home = job.load(number, whole=True)
         queries = load_range(ArraySource(kept["x"]), codes, 0, len(codes), job.mean)
         spec = replace(job.spec, sketched=False).clipped(len(home) + 1)
-        found = _search(queries, home, spec)
+        # Of equal distances the lower row of the scope counts, wherever the index has it.
+        names = job.scratch.read("places.npz")["row"]
+        found = _search(queries, home, spec, names)
         order = queries.place
     return _padded(Delivered(found.index[order], found.distance[order]), spec, job.spec)
 
 
-def _search(queries: Range, partner: Range, spec: ListSpec) -> Delivered:
+def _search(queries: Range, partner: Range, spec: ListSpec, names: I32) -> Delivered:
     lists = Lists.empty(len(queries), spec)
     nobody = _closed(len(partner), spec)
     buffer = tile_buffer()
     sweep(queries, partner, lists, nobody, spec, buffer, take_j=False)
     lists.settle(spec)
     distance = exact_distances(queries, lists, spec, [partner])
-    found = deliver(lists, distance, spec)
+    found = deliver(lists, distance, spec, names)
     failing = certify(queries, lists, found, spec)
+    named = replace(partner, position=names[partner.position])
     for part in failing.parts(1024):
-        again, _ = second_look(queries, part, [lambda: partner], spec, buffer)
+        again, _ = second_look(queries, part, [lambda: named], spec, buffer)
         replace_failing(found, part, again, spec)
     return found
 
@@ -152,11 +155,10 @@ def merge_samples(parts: Sequence[Delivered], spec: ListSpec, row: I32) -> tuple
     back[row] = np.arange(row.shape[0], dtype=np.int32)
     for q in range(3):
         mine = slice(int(spec.offset[q]), int(spec.offset[q] + spec.deliver[q]))
-        place = np.concatenate([part.index[:, mine] for part in parts], axis=1)
+        rows = np.concatenate([part.index[:, mine] for part in parts], axis=1)
         distance = np.concatenate([part.distance[:, mine] for part in parts], axis=1)
-        named = np.where(place >= 0, row[place], -1).astype(np.int32)
-        distance = np.where(place >= 0, distance, np.inf)
-        i, d = nearest_first(named, distance, int(spec.deliver[q]))
+        distance = np.where(rows >= 0, distance, np.inf)
+        i, d = nearest_first(rows, distance, int(spec.deliver[q]))
         index.append(i)
         out.append(d)
         places.append(np.where(i >= 0, back[i], -1).astype(np.int32))

@@ -18,10 +18,9 @@ from croma_dask import schema
 from croma_dask.cohort.design import Scope
 from croma_dask.errors import RecallWarning, warn
 from croma_dask.index.finish import Delivered
-from croma_dask.index.neighbors import Neighbors
 from croma_dask.index.spec import ListSpec
 from croma_dask.robustness import evidence as ev
-from croma_dask.robustness.sampling import Estimate, mean_of
+from croma_dask.robustness.sampling import Estimate, Share, mean_of
 
 __all__ = [
     "Recall",
@@ -68,26 +67,6 @@ class SampleLists:
         return cls(
             rows, found.index[:, :k], distance[:, :k], distance[:, k : k + m], distance[:, k + m :]
         )
-
-    @classmethod
-    def of_neighbors(cls, rows: NDArray[np.int64], neighbors: Neighbors) -> SampleLists:
-        """Take the lists of some rows, in ascending order, out of those of all rows."""
-        spec = neighbors.spec
-        n = rows.shape[0]
-        index = np.empty((n, spec.n_global), np.int32)
-        distance = np.empty((n, spec.n_global))
-        so, os = np.empty((n, spec.n_typed)), np.empty((n, spec.n_typed))
-        if spec.n_global:
-            for block in neighbors.blocks():
-                a, b = np.searchsorted(rows, [block.lo, block.hi])
-                index[a:b] = block.index[rows[a:b] - block.lo]
-                distance[a:b] = block.distance[rows[a:b] - block.lo]
-        if spec.n_typed:
-            for typed in neighbors.typed_blocks():
-                a, b = np.searchsorted(rows, [typed.lo, typed.hi])
-                so[a:b] = typed.so[rows[a:b] - typed.lo]
-                os[a:b] = typed.os[rows[a:b] - typed.lo]
-        return cls(rows, index, distance, so, os)
 
 
 class Recall(NamedTuple):
@@ -160,8 +139,9 @@ def warn_recall(recall: Recall, argument: str = "recall") -> None:
 
 
 def calibrate_index(
-    scope: Scope, approx: SampleLists, exact: SampleLists, k: int, tau: float | None, value: float
-) -> Estimate:
+    scope: Scope, approx: SampleLists, exact: SampleLists, k: int, tau: float | None, value: float,
+    share: Share,
+) -> Estimate:  # fmt: skip
     """Estimate the error of a pooled RI (`tau` None) or MaRI at the operating k.
 
     Parameters
@@ -173,15 +153,18 @@ def calibrate_index(
     k, tau
         Of the approximate run, used for both sides.
     value
-        Pooled value of the approximate run, over all rows.
+        Pooled value of the approximate run, over all rows, in which the known ones have their exact
+        lists.
+    share
+        How many rows the sample stands for.
 
     Notes
     -----
     With A and D the sums of SO and of all evidence, and primes for the exact lists,
-    A/D - A'/D' = ((A - A') - value (D - D')) / D', without any approximation: a mean of row
-    differences over the mean exact evidence of a row. That the exact run would have had another
-    tau moves MaRI by less than a thirtieth of the half-width (measured at n_s = 1,000), and is
-    left out.
+    A/D - A'/D' = ((A - A') - value (D - D')) / D', without any approximation: a sum of row
+    differences, zero for the known rows, over the exact evidence, which the sample tells. That the
+    exact run would have had another tau moves MaRI by less than a thirtieth of the half-width
+    (measured at n_s = 1,000), and is left out.
     """
     sides = [(ev.kinds_at(lists.index, scope, lists.rows), lists) for lists in (approx, exact)]
     typed = [(kind[:, :k] == ev.SO) | (kind[:, :k] == ev.OS) for kind, _ in sides]
@@ -197,9 +180,9 @@ def calibrate_index(
     difference = (a - e) - value * (a_all - e_all)
     n = exact.rows.shape[0]
     # What one missed typed neighbour is worth, kept from vanishing where one type is rare.
-    share = min(max(value, 0.1), 0.9)
-    rare = np.full(2, np.sqrt(share * (1.0 - share)) * n / n_typed)
-    mean, half = mean_of(difference / e_all.mean(), n / len(scope), rare)
+    part = min(max(value, 0.1), 0.9)
+    rare = np.full(2, np.sqrt(part * (1.0 - part)) * n / n_typed)
+    mean, half = mean_of(difference / e_all.mean(), share, rare)
     return Estimate.around(mean, half).within(value, 0.0, 1.0)
 
 

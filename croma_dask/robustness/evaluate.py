@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from croma_dask import memory
@@ -15,6 +16,7 @@ from croma_dask.index.profile import Profile
 from croma_dask.index.spec import ListSpec
 from croma_dask.options import Options, merged
 from croma_dask.robustness.label import Shared, index_results, margin_result
+from croma_dask.robustness.near_ties import settle_k
 from croma_dask.robustness.preflight import preflight, require_candidates, warn_one_sided
 from croma_dask.robustness.request import Inputs, Request, prepare
 from croma_dask.robustness.reuse import reuse_or_search
@@ -84,7 +86,12 @@ def evaluate(
         shared = Shared.of(inputs, found, request)
         results: dict[str, xr.Dataset] = {}
         if request.k_candidates:
-            results |= index_results(inputs, found.neighbors, request, shared)
+            settled = settle_k(
+                inputs.scopes, found.neighbors, request.k_candidates, shared.trial,
+                paired=inputs.design == "paired_2x2",
+            )  # fmt: skip
+            shared = replace(shared, trial=settled.trial)
+            results |= index_results(inputs, found.neighbors, request, shared, settled)
         if request.m:
             results["CRoMa"] = margin_result(inputs, found.neighbors, request, shared)
     return {name: results[name] for name in request.metrics}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +11,15 @@ import numpy as np
 
 from croma_dask import fingerprint, memory, schema
 from croma_dask.cohort.manifest import Manifest
-from croma_dask.errors import SupportWarning, name_items, warn
+from croma_dask.errors import RecallWarning, SupportWarning, name_items, warn
 from croma_dask.index.neighbors import Neighbors
 from croma_dask.robustness import index_scores
 from croma_dask.robustness.calibration import calibrate_index, label_calibration
 from croma_dask.robustness.margin import score_margin
 from croma_dask.robustness.margin_error import calibrate_margin
+from croma_dask.robustness.near_ties import Settled
 from croma_dask.robustness.request import Inputs, Request
+from croma_dask.robustness.sampling import Estimate
 from croma_dask.robustness.statistics import population_std, tail_of
 from croma_dask.robustness.tau import resolve_tau, typed_median
 from croma_dask.robustness.trial import Trial, try_out
@@ -35,30 +38,32 @@ METRIC_VERSION = "1"
 
 
 def index_results(
-    inputs: Inputs, neighbors: list[Neighbors], request: Request, shared: Shared
+    inputs: Inputs, neighbors: list[Neighbors], request: Request, shared: Shared, settled: Settled
 ) -> dict[str, xr.Dataset]:
-    """Score RI and MaRI from the lists and label what comes out."""
+    """Score RI and MaRI from the lists and label what comes out.
+
+    Warns
+    -----
+    RecallWarning
+        The exact search may have chosen another operating k.
+    """
     candidates = request.k_candidates
-    counts = [
-        index_scores.count_neighbors(scope, found, candidates)
-        for scope, found in zip(inputs.scopes, neighbors, strict=True)
-    ]
-    paired = inputs.design == "paired_2x2"
-    choice = index_scores.choose(counts, candidates, paired=paired)
+    counts, choice = settled.counts, settled.choice
+    if len(settled.possible) > 1:
+        _warn_possible(candidates, settled)
     _warn_empty_scopes(inputs, [c.votes.any_neighbor for c in counts])
     results: dict[str, xr.Dataset] = {}
     for name in ("RI", "MaRI"):
         if name not in request.metrics:
             continue
-        tau = None
-        if name == "MaRI":
-            tau = request.tau
-            if tau is None or request.warn_tau:
-                median = typed_median(inputs.scopes, neighbors, choice.k)
-                tau = resolve_tau(tau, median, check=request.warn_tau)
-        score = index_scores.score_index(
-            inputs.scopes, neighbors, counts, choice.k, candidates, inputs.manifest.n_rows, tau
-        )
+
+        def score_at(k: int, *, check: bool) -> tuple[float | None, index_scores.IndexScore]:
+            tau = _tau_at(inputs, neighbors, request, k, check=check) if name == "MaRI" else None  # noqa: B023
+            return tau, index_scores.score_index(
+                inputs.scopes, neighbors, counts, k, candidates, inputs.manifest.n_rows, tau
+            )
+
+        tau, score = score_at(choice.k, check=request.warn_tau)
         index_scores.warn_support(name, score.undefined_type)
         tail = tail_of(score.sample_values, INDEX_ALPHA)
         causes = [float((score.undefined_type == c).sum() / inputs.n_units) for c in (1, 2, 3)]
@@ -84,10 +89,12 @@ def index_results(
             "balanced_accuracy": choice.balanced_accuracy,
         }
         if shared.trial is not None:
-            error = calibrate_index(
-                inputs.scopes[0], shared.trial.approx, shared.trial.exact, choice.k, tau,
-                score.value,
-            )  # fmt: skip
+            error = _error(inputs, shared.trial, choice.k, tau, score.value)
+            for k in settled.possible:
+                if k != choice.k:
+                    other_tau, other = score_at(k, check=False)
+                    there = _error(inputs, shared.trial, k, other_tau, other.value)
+                    error = error.or_else(there, score.value - other.value)
             values |= label_calibration(
                 name, shared.trial.recall, {"value": error}, shared.trial.exact.rows.size
             )
@@ -97,8 +104,36 @@ def index_results(
             "k": ((), choice.k),
         }
         attrs = {"metric": name, **shared.attrs, "alpha": INDEX_ALPHA}
+        if shared.trial is not None:
+            attrs["possible_k"] = list(settled.possible)
         results[name] = _labelled(name, values, coords, attrs, inputs)
     return results
+
+
+def _tau_at(
+    inputs: Inputs, neighbors: list[Neighbors], request: Request, k: int, *, check: bool
+) -> float | None:
+    """Bandwidth of MaRI at some k: the caller's, or the recommended one."""
+    if request.tau is not None and not check:
+        return request.tau
+    return resolve_tau(request.tau, typed_median(inputs.scopes, neighbors, k), check=check)
+
+
+def _error(inputs: Inputs, trial: Trial, k: int, tau: float | None, value: float) -> Estimate:
+    scope = inputs.scopes[0]
+    return calibrate_index(scope, trial.approx, trial.exact, k, tau, value, trial.share)
+
+
+def _warn_possible(candidates: Sequence[int], settled: Settled) -> None:
+    accuracy = dict(zip(candidates, settled.choice.balanced_accuracy, strict=True))
+    each = ", ".join(f"{accuracy[k]:.5f} at k = {k}" for k in settled.possible)
+    warn(
+        f"the exact search may choose another operating k than {settled.choice.k}: the balanced "
+        f"accuracies ({each}) are nearer to each other than the approximate search can tell; the "
+        "intervals of RI and MaRI cover all of them. Name one candidate as k_candidates= (--k), "
+        "or use index='exact'",
+        RecallWarning,
+    )
 
 
 def margin_result(
@@ -163,7 +198,12 @@ def margin_result(
         }  # fmt: skip
         errors = [
             calibrate_margin(
-                shared.trial.approx, shared.trial.exact, m, request.alpha, score.sample_values
+                shared.trial.approx,
+                shared.trial.exact,
+                m,
+                request.alpha,
+                score.sample_values,
+                shared.trial.share,
             )
             for m, score in zip(request.m, scores, strict=True)
         ]

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from croma_dask.robustness.calibration import SampleLists
 from croma_dask.robustness.margin import margins_of
-from croma_dask.robustness.sampling import NORMAL, Estimate, mean_of
+from croma_dask.robustness.sampling import NORMAL, Estimate, Share, mean_of
 from croma_dask.robustness.statistics import tail_of
 
 __all__ = ["calibrate_margin"]
@@ -26,7 +26,7 @@ _TAIL_MISS = 0.8
 
 
 def calibrate_margin(
-    approx: SampleLists, exact: SampleLists, m: int, alpha: float, margins: F64
+    approx: SampleLists, exact: SampleLists, m: int, alpha: float, margins: F64, share: Share
 ) -> dict[str, Estimate]:
     """Estimate the errors of CRoMa's value, lower-tail mean and F(0) under the design ``all``.
 
@@ -37,7 +37,10 @@ def calibrate_margin(
     m, alpha
         As scored.
     margins
-        (n,) margins of all rows by the approximate lists, NaN where undefined.
+        (n,) margins of all rows, NaN where undefined: by the approximate lists, the known rows' by
+        the exact ones.
+    share
+        How many rows the sample stands for.
 
     Returns
     -------
@@ -48,19 +51,18 @@ def calibrate_margin(
     defined = np.sort(margins[~np.isnan(margins)])
     if not defined.size or np.isnan(sides[1]).all():
         return dict.fromkeys(("value", "ltm_alpha", "f0"), Estimate.unknown())
-    pair = _MarginPair(*sides, n_rows=margins.shape[0], defined=defined)
-    if pair.fraction == 1.0:
-        return pair.known(alpha)
+    if share.unknown == 0.0:
+        return dict.fromkeys(("value", "ltm_alpha", "f0"), Estimate.around(0.0, 0.0))
+    pair = _MarginPair(*sides, n_rows=margins.shape[0], defined=defined, share=share)
     return {"value": pair.median(), "ltm_alpha": pair.tail(alpha), "f0": pair.f0()}
 
 
 class _MarginPair:
     """Margins of a sample by approximate and by exact lists, and all approximate margins."""
 
-    def __init__(self, approx: F64, exact: F64, *, n_rows: int, defined: F64) -> None:
+    def __init__(self, approx: F64, exact: F64, *, n_rows: int, defined: F64, share: Share) -> None:
         self.approx, self.exact, self.all = approx, exact, defined
-        self.n_rows = n_rows
-        self.fraction = approx.shape[0] / n_rows
+        self.n_rows, self.share = n_rows, share
         self.support = float((~np.isnan(exact)).mean())
         lower, upper = np.quantile(defined, [0.25, 0.75])
         # Silverman's rule for a flat window.
@@ -71,19 +73,8 @@ class _MarginPair:
             float(np.sqrt((moved**2).mean())) if moved.size else _ONE_MISS * float(upper - lower)
         )
 
-    def known(self, alpha: float) -> dict[str, Estimate]:
-        """Errors where the sample is the whole cohort."""
-        exact = self.exact[~np.isnan(self.exact)]
-        approx_tail, exact_tail = tail_of(self.all, alpha), tail_of(exact, alpha)
-        errors = {
-            "value": approx_tail.median - exact_tail.median,
-            "ltm_alpha": approx_tail.ltm_alpha - exact_tail.ltm_alpha,
-            "f0": self._share(0.0) - float((exact <= 0.0).mean()),
-        }
-        return {name: Estimate.around(error, 0.0) for name, error in errors.items()}
-
     def f0(self) -> Estimate:
-        value = self._share(0.0)
+        value = self._below(0.0)
         return Estimate.around(*self._crossed(0.0)).within(value, 0.0, 1.0)
 
     def median(self) -> Estimate:
@@ -105,7 +96,7 @@ class _MarginPair:
         it does not matter that the exact margins have another alpha-quantile.
         """
         tail = tail_of(self.all, alpha)
-        share = self._share(tail.q_alpha)
+        share = self._below(tail.q_alpha)
 
         def contribution(x: F64) -> F64:
             part = np.minimum(x, tail.q_alpha) - tail.q_alpha
@@ -113,10 +104,10 @@ class _MarginPair:
 
         difference = contribution(self.approx) - contribution(self.exact)
         rare = np.full(2, _TAIL_MISS * self.moved / share / self.support)
-        mean, half = mean_of(difference / self.support, self.fraction, rare)
+        mean, half = mean_of(difference / self.support, self.share, rare)
         return Estimate.around(mean, half).within(tail.ltm_alpha, -1.0, 1.0)
 
-    def _share(self, at: float) -> float:
+    def _below(self, at: float) -> float:
         return float(np.searchsorted(self.all, at, side="right") / self.all.shape[0])
 
     def _quantile(self, more: float) -> float:
@@ -126,22 +117,24 @@ class _MarginPair:
         """Share of approximate less share of exact margins at or below a threshold, half-width.
 
         Few rows cross a threshold, but those that cross any threshold of a window around it tell
-        how many cross this one: they predict the rows that were not sampled. Of the sampled ones
-        it is known.
+        how many cross this one: they predict the rows whose lists are not known.
         """
-        level = self._share(at)
+        level, width = self._below(at), self.width
 
-        def below(x: F64, width: float) -> F64:
+        def below(x: F64) -> F64:
             part = x <= at if width == 0.0 else np.clip((at + width - x) / (2 * width), 0.0, 1.0)
             return np.where(np.isnan(x), 0.0, part - level)
 
-        crossed, soft = (
-            (below(self.approx, w) - below(self.exact, w)) / self.support for w in (0.0, self.width)
+        soft = (below(self.approx) - below(self.exact)) / self.support
+        one = min(self.moved / (2 * width), 1.0) if width else 1.0
+        mean, half = mean_of(soft, self.share, np.full(2, one / self.support))
+        # How many of the unknown rows do cross scatters around what is predicted.
+        unknown = self.share.unknown
+        scatter = (
+            NORMAL**2
+            * unknown
+            * float(np.abs(soft * self.share.weight).mean())
+            / self.support
+            / self.n_rows
         )
-        one = min(self.moved / (2 * self.width), 1.0) if self.width else 1.0
-        mean, half = mean_of(soft, self.fraction, np.full(2, one / self.support))
-        rest = 1.0 - self.fraction
-        # How many of the other rows do cross scatters around what is predicted.
-        scatter = NORMAL**2 * rest * float(np.abs(soft).mean()) / self.support / self.n_rows
-        total = self.fraction * float(crossed.mean()) + rest * mean
-        return total, float(np.sqrt(rest * half**2 + scatter))
+        return mean, float(np.sqrt(half**2 + scatter))

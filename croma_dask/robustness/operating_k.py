@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,11 +50,30 @@ class Votes:
             self._count(block.index[lo : lo + step], own)
 
     def _count(self, index: NDArray[np.int32], own: NDArray[np.int32]) -> None:
+        voted = index[:, 0] >= 0 if index.shape[1] else np.zeros(index.shape[0], bool)
+        n_labels = self.scope.n_labels
+        self.used += np.bincount(own[voted], minlength=n_labels)
+        for k, counts in self._tables(index):
+            # The first of equal maxima is the label that appears first: a tie goes to it.
+            right = voted & (counts.argmax(axis=1) == self.rank[own])
+            self.hits[k] += np.bincount(own[right], minlength=n_labels)
+
+    def leads(self, index: NDArray[np.int32], own: NDArray[np.int32]) -> NDArray[np.int32]:
+        """(candidates, n) votes between a row's own label and the best of the others, at each k."""
+        leads = np.empty((len(self.k_values), index.shape[0]), np.int32)
+        rows = np.arange(index.shape[0])
+        for number, (_, counts) in enumerate(self._tables(index)):
+            others = counts.copy()
+            mine = others[rows, self.rank[own]].copy()
+            others[rows, self.rank[own]] = -1
+            leads[number] = np.abs(mine - others.max(axis=1, initial=0))
+        return leads
+
+    def _tables(self, index: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """(n, labels) votes of every label, in the order of appearance, at each k in turn."""
         n, n_labels = index.shape[0], self.scope.n_labels
         there = index >= 0
         votes = np.where(there, self.rank[self.scope.label[np.where(there, index, 0)]], n_labels)
-        voted = there[:, 0] if there.shape[1] else np.zeros(n, bool)
-        self.used += np.bincount(own[voted], minlength=n_labels)
         counts = np.zeros(n * (n_labels + 1), np.int64)
         row = np.arange(n)[:, None] * (n_labels + 1)
         done = 0
@@ -62,10 +81,7 @@ class Votes:
             fresh = row + votes[:, done:k]
             counts += np.bincount(fresh.ravel(), minlength=counts.shape[0])
             done = max(done, min(k, votes.shape[1]))
-            # The first of equal maxima is the label that appears first: a tie goes to it.
-            winner = counts.reshape(n, n_labels + 1)[:, :n_labels].argmax(axis=1)
-            right = voted & (winner == self.rank[own])
-            self.hits[k] += np.bincount(own[right], minlength=n_labels)
+            yield k, counts.reshape(n, n_labels + 1)[:, :n_labels]
 
     @property
     def any_neighbor(self) -> bool:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from croma_dask.closer import CloserLook
 from croma_dask.index.tune import Tuned
 from croma_dask.robustness.calibration import Recall, SampleLists, recall_of, warn_recall
 from croma_dask.robustness.request import Request
+from croma_dask.robustness.sampling import Share
 from croma_dask.search import Found
 
 __all__ = ["Trial", "try_out"]
@@ -24,6 +29,12 @@ class Trial:
         The radius.
     exact, approx
         Lists of the sample from the exact search, and from the approximate one.
+    known
+        (n,) bool: rows that have their exact lists.
+    share
+        How many rows the sample stands for.
+    closer
+        How more rows get their exact lists.
     recall
         Share of the former that the latter hold.
     attrs
@@ -34,7 +45,28 @@ class Trial:
     exact: SampleLists
     approx: SampleLists
     recall: Recall
+    known: NDArray[np.bool_]
+    share: Share
+    closer: CloserLook
     attrs: dict[str, Any]
+
+    def without(self, rows: NDArray[np.int64], alike: NDArray[np.float64]) -> Trial:
+        """Trial in which some more rows are known.
+
+        Parameters
+        ----------
+        rows
+            Those.
+        alike
+            (s,) share of the rows like each of the sample that were among them.
+        """
+        known = self.known.copy()
+        known[rows] = True
+        share = replace(
+            self.share, weight=self.share.weight * (1.0 - alike),
+            unknown=0.0 if known.all() else self.share.unknown,
+        )  # fmt: skip
+        return replace(self, known=known, share=share)
 
 
 def try_out(found: Found, request: Request) -> Trial | None:
@@ -48,9 +80,12 @@ def try_out(found: Found, request: Request) -> Trial | None:
     how = request.how
     if found.index is None or found.sample is None or how is None:
         return None
-    tuned, neighbors = found.sample.tuned, found.neighbors[0]
-    exact = SampleLists.of_delivered(found.sample.rows, found.sample.exact, neighbors.spec)
-    approx = SampleLists.of_neighbors(found.sample.rows, neighbors)
+    sample, neighbors = found.sample, found.neighbors[0]
+    tuned = sample.tuned
+    exact, approx = (
+        SampleLists.of_delivered(sample.rows, lists, neighbors.spec)
+        for lists in (sample.exact, sample.approx)
+    )
     recall = recall_of(approx, exact)
     warn_recall(recall, "recall" if how.probes is None else "probes")
     # A sample of rows without any SO and OS row tells nothing.
@@ -67,4 +102,6 @@ def try_out(found: Found, request: Request) -> Trial | None:
         "os_radius": tuned.radius.os,
         "calibration_seed": how.seed,
     }
-    return Trial(tuned, exact, approx, recall, attrs)
+    n = sample.known.shape[0]
+    share = Share(sample.rows.shape[0] / n, float((~sample.known).sum() / n))
+    return Trial(tuned, exact, approx, recall, sample.known, share, sample.closer, attrs)

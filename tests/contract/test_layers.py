@@ -19,6 +19,7 @@ LAYERS: list[set[str]] = [
     {"robustness"},
     {"search"},
     {"approximate", "build"},
+    {"closer"},
     {"graph", "first_pass"},
     {"cost", "tasks"},
     {"resume"},
