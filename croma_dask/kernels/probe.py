@@ -25,7 +25,7 @@ PROBE_OS = 4
 """Flags of a cluster of which only the SO or the OS rows are."""
 
 _FIRST = 128
-"""Clusters that are put in order before the rest is."""
+"""Clusters that are put in order at first; then as many again, as long as a row walks on."""
 
 _STRETCH = 64
 
@@ -122,8 +122,12 @@ def walk(
             if not full and met_so >= so and met_os >= os:
                 break
             if rank == done:
-                keys[done:].sort()
-                done = n_clusters
+                # As many again: to sort all of them would be most of the work in large cohorts.
+                more = min(n_clusters - done, done)
+                rest = keys[done:]
+                keep_least(rest, n_clusters - done, more)
+                rest[:more].sort()
+                done += more
             near = np.int64(keys[rank] & np.int64(0xFFFFFFFF))
             flags = 0
             if full:

@@ -116,8 +116,10 @@ class _Doubt:
     def __init__(self, scope: Scope, votes: Votes, trial: Trial) -> None:
         self.scope, self.votes, self.trial = scope, votes, trial
         own = scope.label[trial.exact.rows]
+        # Of another label are mostly the farther neighbours: the longest lists say enough of all.
+        share = _other_label(trial.approx.index, trial.exact.index, own, scope.label)
         self.risk = {
-            k: _risk(trial.approx.index[:, :k], trial.exact.index[:, :k], own, scope.label)
+            k: _risk(trial.approx.index[:, :k], trial.exact.index[:, :k], share)
             for k in votes.k_values
         }
         present = votes.used > 0
@@ -205,24 +207,32 @@ class _Doubt:
         return doubt
 
 
-def _risk(
+def _other_label(
     approx: NDArray[np.int32], exact: NDArray[np.int32], own: NDArray[np.int32],
     label: NDArray[np.int32],
-) -> F64:  # fmt: skip
+) -> float:  # fmt: skip
+    """How often a neighbour that is missed, or what is in its place, has another label."""
+    missed = other = 0
+    for row in range(exact.shape[0]):
+        sides = (
+            np.setdiff1d(exact[row], approx[row], assume_unique=True),
+            np.setdiff1d(approx[row], exact[row], assume_unique=True),
+        )
+        missed += sides[0].size
+        other += max(int((label[side[side >= 0]] != own[row]).sum()) for side in sides)
+    return min((other + 1) / (missed + 1), 1.0)
+
+
+def _risk(approx: NDArray[np.int32], exact: NDArray[np.int32], share: float) -> F64:
     """(k + 2,) chance that a vote is changed for which so many neighbours have to be missed.
 
-    The first one is taken to be of another label than what is in its place; the others as often as
-    those of the sample that are missed, or stand in their place, are of another label than the row.
-    What no row of the sample has missed is taken to become rarer as fast as what some have.
+    The first one is taken to be of another label than what is in its place; the others are in a
+    `share`. What no row of the sample has missed is taken to become rarer as fast as what some have.
     """
     n, k = exact.shape
     missed = np.zeros(n, np.int64)
-    other = 0
     for row in range(n):
-        lost = np.setdiff1d(exact[row], approx[row], assume_unique=True)
-        instead = np.setdiff1d(approx[row], exact[row], assume_unique=True)
-        missed[row] = lost.size
-        other += max(int((label[side[side >= 0]] != own[row]).sum()) for side in (lost, instead))
+        missed[row] = np.setdiff1d(exact[row], approx[row], assume_unique=True).size
     least = np.arange(k + 2)
     seen = (missed[:, None] >= least).sum(axis=0)
     risk: F64 = seen / max(n, 1)
@@ -231,6 +241,5 @@ def _risk(
         if seen[j] == 0:
             fall = risk[j - 1] / risk[j - 2] if j > 2 else 0.5
             risk[j] = risk[j - 1] * min(max(fall, 0.1), 0.5)
-    share = min((other + 1) / (missed.sum() + 1), 1.0)
     risk *= share ** np.maximum(least - 1, 0)
     return risk

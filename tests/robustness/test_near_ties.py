@@ -91,18 +91,17 @@ def test_risk__falls_with_what_has_to_be_missed() -> None:
     approx[:6, 7] = 90
     label = np.zeros(100, np.int32)
     own = np.zeros(300, np.int32)
-    risk = near_ties._risk(approx, exact, own, label)
+    share = near_ties._other_label(approx, exact, own, label)
+    assert share == 1 / 37, "all missed ones are of the row's own label, as those in their place"
+    risk = near_ties._risk(approx, exact, share)
     assert risk.shape == (11,)
     assert risk[0] == 1.0
     assert risk[1] == 31 / 301
-    # All missed ones are of the row's own label, as those in their place are.
     assert risk[2] == pytest.approx(6 / 300 / 37)
     assert (np.diff(risk) < 0).all()
     label[50:] = 1
-    mixed = near_ties._risk(approx, exact, own, label)
-    assert mixed[2] == pytest.approx(6 / 300)
-    assert (mixed >= risk).all()
-    assert near_ties._risk(exact, exact, own, label)[1] == 1 / 301
+    assert near_ties._other_label(approx, exact, own, label) == 1.0
+    assert near_ties._risk(exact, exact, 1.0)[1] == 1 / 301
 
 
 @pytest.mark.parametrize("recall", [0.93, 0.98])
