@@ -227,7 +227,7 @@ def _risk(approx: NDArray[np.int32], exact: NDArray[np.int32], share: float) -> 
     """(k + 2,) chance that a vote is changed for which so many neighbours have to be missed.
 
     The first one is taken to be of another label than what is in its place; the others are in a
-    `share`. What no row of the sample has missed is taken to become rarer as fast as what some have.
+    `share`. What no row of the sample has missed gets rarer as fast as what some have.
     """
     n, k = exact.shape
     missed = np.zeros(n, np.int64)
