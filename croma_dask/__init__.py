@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from croma_dask.index.kept import open_neighbors
     from croma_dask.options import set_options
     from croma_dask.plan import Plan, plan
+    from croma_dask.probe.arrays import probe_sweep
+    from croma_dask.probe.reduce import apd, nipd
     from croma_dask.robustness import (
         RI,
         CRoMa,
@@ -57,6 +59,9 @@ _HOME = {
     "ingest": "cohort",
     "expand_features_to_manifest": "cohort.align",
     "score": "score",
+    "apd": "probe.reduce",
+    "nipd": "probe.reduce",
+    "probe_sweep": "probe.arrays",
     "plan": "plan",
     "Plan": "plan",
     "set_options": "options",
@@ -89,13 +94,16 @@ __all__ = [
     "SupportError",
     "SupportWarning",
     "__version__",
+    "apd",
     "build_index",
     "expand_features_to_manifest",
     "ingest",
+    "nipd",
     "open_cohort",
     "open_index",
     "open_neighbors",
     "plan",
+    "probe_sweep",
     "score",
     "set_options",
     "write_cohort",
@@ -104,6 +112,8 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import the module of a public name when the name is first used."""
+    if name == "downstream":
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

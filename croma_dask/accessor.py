@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import xarray as xr
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from croma_dask.plan import Plan
+    from croma_dask.probe.layout import SweepLayout
 
 __all__ = ["CromaDatasetAccessor", "CromaTreeAccessor"]
 
@@ -97,6 +98,41 @@ class CromaDatasetAccessor:
             group=group, sample_id=sample_id, subset=subset, index=index, memory=memory,
             threads=threads, client=client,
         )  # fmt: skip
+
+    def probe_sweep(
+        self,
+        *,
+        confounder: str,
+        label: str = "label",
+        schedule: str | Sequence[Any],
+        rows_per_slide: int | None = None,
+        slide: str | None = None,
+        confounder_order: Sequence[str] | None = None,
+        label_order: Sequence[str] | None = None,
+        test_sets: Mapping[str, Any] | None = None,
+        iterations: int = 20,
+        seed: int = 1000,
+        validation_fraction: float | None = None,
+        arrange_slides: Any = None,
+        client: Any = None,
+        **options: Any,
+    ) -> xr.Dataset:
+        """Tell what confounding costs: see :func:`croma_dask.probe.cohorts.sweep_cohort`."""
+        from croma_dask.probe.cohorts import sweep_cohort
+
+        return sweep_cohort(
+            self._dataset, confounder=confounder, label=label, schedule=schedule,
+            rows_per_slide=rows_per_slide, slide=slide, confounder_order=confounder_order,
+            label_order=label_order, test_sets=test_sets, iterations=iterations, seed=seed,
+            validation_fraction=validation_fraction, arrange_slides=arrange_slides,
+            client=client, **options,
+        )  # fmt: skip
+
+    def plan_probe_sweep(self, *, client: Any = None, **arguments: Any) -> SweepLayout:
+        """Tell what that costs: see :func:`croma_dask.probe.cohorts.plan_probe_sweep`."""
+        from croma_dask.probe.cohorts import plan_probe_sweep
+
+        return plan_probe_sweep(self._dataset, client=client, **arguments)
 
     def to_frame(self) -> pd.DataFrame:
         """Tidy frame of this result: see :func:`croma_dask.results.to_frame`."""

@@ -11,6 +11,7 @@ import click
 
 from croma_dask.cli_index import index
 from croma_dask.cli_options import split_list, storage_option
+from croma_dask.cli_probe import probe
 from croma_dask.cli_score import plan, score
 from croma_dask.errors import CromaDaskError, MemoryLimitError, SupportError
 
@@ -68,6 +69,7 @@ def main(ctx: click.Context) -> None:
     \b
     croma-dask ingest features.npy manifest.csv cohort.zarr
     croma-dask score cohort.zarr --confounder center
+    croma-dask probe cohort.zarr --confounder center --schedule linear:10:5
     croma-dask index cohort.zarr          # from some 300,000 rows on: score --index auto
     """
     shown = warnings.showwarning
@@ -166,6 +168,7 @@ def info(store: str, verify: bool, as_json: bool, storage_options: dict[str, str
 
 main.add_command(index)
 main.add_command(plan)
+main.add_command(probe)
 main.add_command(score)
 
 

@@ -7,11 +7,12 @@ import os
 import shutil
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
 from croma_dask.errors import SchemaError
+from croma_dask.probe.table import sweep_frame, sweep_summary
 from croma_dask.schema import METRICS
 
 if TYPE_CHECKING:
@@ -36,10 +37,13 @@ def to_frame(result: xr.Dataset | xr.DataTree) -> pd.DataFrame:
     pandas.DataFrame
         One row a metric, `m`, subset or candidate k, and variable: columns `metric`, `variable`,
         `m`, `subset`, `k`, `value`. Variables along `sample` are left out: a Dataset's own
-        ``to_dataframe`` gives them.
+        ``to_dataframe`` gives them. Of a probe sweep see
+        :func:`croma_dask.probe.table.sweep_frame`.
     """
     import pandas as pd
 
+    if _is_sweep(result):
+        return sweep_frame(result)
     rows: list[dict[str, Any]] = []
     for name, dataset in _nodes(result):
         for variable, array in dataset.data_vars.items():
@@ -74,8 +78,10 @@ def summary(result: xr.Dataset | xr.DataTree) -> str:
     -------
     str
         One line a metric (and `m`): value, spread over subsets, support, median, tail, F(0), and
-        the operating k with tau.
+        the operating k with tau. Of a probe sweep: accuracy a split, APD and nIPD.
     """
+    if _is_sweep(result):
+        return sweep_summary(result)
     lines = [f"{'':12}" + "".join(f"{title:>10}" for title in _COLUMNS.values())]
     for name, dataset in _nodes(result):
         radii = np.atleast_1d(dataset["m"].values) if "m" in dataset.coords else [None]
@@ -89,6 +95,10 @@ def summary(result: xr.Dataset | xr.DataTree) -> str:
                 note += f", tau = {float(row['tau']):.4g}"
             lines.append(f"{name:12}{cells}   {note}")
     return "\n".join(lines)
+
+
+def _is_sweep(result: xr.Dataset | xr.DataTree) -> TypeGuard[xr.Dataset]:
+    return hasattr(result, "data_vars") and result.attrs.get("metric") == "probe_sweep"
 
 
 def _nodes(result: Any) -> list[tuple[str, xr.Dataset]]:
@@ -115,13 +125,13 @@ def _k(dataset: xr.Dataset, where: dict[Any, int]) -> Any:
     return _at(dataset, "k", None)
 
 
-def _free_text(result: xr.DataTree) -> xr.DataTree:
+def _free_text(result: Any) -> Any:
     """Forget how long the texts of a file were that a result was read from.
 
     netCDF would write longer ones cut to that length, without a word.
     """
     freed = result.copy()
-    for node in freed.subtree:
+    for node in getattr(freed, "subtree", [freed]):
         for variable in node.variables.values():
             if variable.dtype.kind in "OUT":
                 variable.encoding = {}
@@ -172,13 +182,15 @@ def _is_ours(folder: Path) -> bool:
     )
 
 
-def save(result: xr.DataTree, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+def save(
+    result: xr.Dataset | xr.DataTree, path: str | os.PathLike[str], *, overwrite: bool = False
+) -> None:
     """Write a result, whole or not at all.
 
     Parameters
     ----------
     result
-        What :func:`croma_dask.score` returned.
+        What :func:`croma_dask.score` returned, or a probe sweep.
     path
         ``.zarr`` or ``.nc``: everything, labelled; ``.csv``: the tidy frame; ``.json``: the same by
         metric.
@@ -216,8 +228,13 @@ def save(result: xr.DataTree, path: str | os.PathLike[str], *, overwrite: bool =
             partial.unlink(missing_ok=True)
 
 
-def _as_json(result: xr.DataTree) -> dict[str, Any]:
+def _as_json(result: xr.Dataset | xr.DataTree) -> dict[str, Any]:
     """Nested plain values; NaN becomes null, as JSON has none."""
+    if _is_sweep(result):
+        return {
+            "attrs": _plain(dict(result.attrs)),
+            "probes": [_plain(row) for row in to_frame(result).to_dict("records")],
+        }
     found: dict[str, Any] = {"attrs": _plain(dict(result.attrs)), "metrics": {}}
     for name, dataset in _nodes(result):
         found["metrics"][name] = {

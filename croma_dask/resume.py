@@ -7,9 +7,9 @@ import logging
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from croma_dask.layout import Layout
 from croma_dask.memory import format_bytes
 from croma_dask.options import Options
 
-__all__ = ["own_folder", "scratch_beside", "take_scratch"]
+__all__ = ["own_folder", "scratch_beside", "take_folder", "take_scratch"]
 
 log = logging.getLogger("croma_dask")
 
@@ -74,30 +74,65 @@ def take_scratch(
             break
         scratch.remove()
         lock.close()
+    taken = _held(scratch, lock, key, root, options, keep, _has_lists)
+    if taken is not scratch:
+        scratch, cut = taken, None
+    if cut is None:
+        cut = now
+        scratch.write("cut.npz", {"edges": np.array(cut[0]), "per_block": np.array(cut[1])})
+    return scratch, cut
+
+
+def take_folder(
+    options: Options, key: str, keep: contextlib.ExitStack, holds: Callable[[Scratch], bool]
+) -> Scratch:
+    """Take the folder of a run whose files do not depend on how it is cut up.
+
+    Parameters
+    ----------
+    options, key, keep
+        As of :func:`take_scratch`.
+    holds
+        Whether there is anything in a folder to resume from.
+    """
+    root = _root(options)
+    scratch = Scratch(str(root / key[:32]))
+    lock = scratch.lock()
+    if lock is not None and holds(scratch):
+        if options.resume:
+            log.warning("resuming a run that was interrupted (%s)", scratch.path)
+        else:
+            log.warning("deleting what the same run left in %s, as asked for", scratch.path)
+            scratch.empty()
+    return _held(scratch, lock, key, root, options, keep, holds)
+
+
+def _held(
+    scratch: Scratch, lock: IO[str] | None, key: str, root: Path, options: Options,
+    keep: contextlib.ExitStack, holds: Callable[[Scratch], bool],
+) -> Scratch:  # fmt: skip
+    """Hold a folder until the caller is done; another one, where somebody else has this one."""
     beside = lock is None
     if lock is None:
         # The same run goes on elsewhere: leave it alone and work beside it.
         log.warning("the same run goes on elsewhere (%s); working beside it", scratch.path)
-        scratch, cut = Scratch(tempfile.mkdtemp(prefix=key[:16], dir=root)), None
+        scratch = Scratch(tempfile.mkdtemp(prefix=key[:16], dir=root))
         lock = scratch.lock()
     if lock is not None:
         keep.callback(lock.close)
-    if cut is None:
-        cut = now
-        scratch.write("cut.npz", {"edges": np.array(cut[0]), "per_block": np.array(cut[1])})
 
     def leave(exc_type: Any, *_: Any) -> None:
         if exc_type is None and options.keep_scratch and not beside:
             (Path(scratch.path) / "finished").touch()
-            log.warning("the lists stay in %s: the same call uses them again", scratch.path)
+            log.warning("what was found stays in %s: the same call uses it again", scratch.path)
         elif exc_type is None or beside:
             scratch.remove()
-        elif _has_lists(scratch):
+        elif holds(scratch):
             # Interrupted or failed: what was found stays for the next try, where that can find it.
             log.warning("what was found so far stays in %s: the same call resumes", scratch.path)
 
     keep.push(leave)
-    return scratch, cut
+    return scratch
 
 
 def _taken_up(scratch: Scratch, options: Options, layout: Layout) -> Cut | None:

@@ -11,7 +11,16 @@ import numpy as np
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["COORDINATES", "METRICS", "NEIGHBORS", "Variable", "build_dataset", "variables_of"]
+__all__ = [
+    "ACCURACY",
+    "COORDINATES",
+    "METRICS",
+    "NEIGHBORS",
+    "SWEEP",
+    "Variable",
+    "build_dataset",
+    "variables_of",
+]
 
 
 @dataclass(frozen=True)
@@ -235,6 +244,49 @@ NEIGHBORS: dict[str, Variable] = {
     "unit_sum": Variable(("feature",), "f", "sum of the unit vectors of the embedding"),
 }  # fmt: skip
 """Variables of kept neighbours (``keep_neighbors=``)."""
+
+ACCURACY = Variable(
+    ("split", "iteration"), "f", "balanced accuracy of the probe",
+    "Mean over the classes of the share of test rows that is predicted right.", 0.0, 1.0,
+)  # fmt: skip
+"""Variable of each test set of a probe sweep."""
+
+SWEEP: dict[str, Variable] = {
+    "split": Variable(
+        ("split",), "i", "split of the schedule", "0 is the balanced one.", valid_min=0
+    ),
+    "iteration": Variable(("iteration",), "i", "replicate", valid_min=0),
+    "cramers_v": Variable(
+        ("split",), "f", "Cramer's V of label and confounder in the training rows",
+        "0: balanced; 1: fully confounded; NaN where a table has one row or column.", 0.0, 1.0,
+    ),
+    "replicate_seed": Variable(("iteration",), "i", "seed of the replicate", valid_min=0),
+    "training_rows": Variable(("split",), "i", "rows that a split trains on", valid_min=1),
+    "training_table": Variable(
+        ("split", "confounder", "label"), "i", "rows of each cell that a split trains on",
+        valid_min=0,
+    ),
+    "confounder": Variable(("confounder",), "O", "confounder level", "In the schedule's order."),
+    "label": Variable(("label",), "O", "biological class", "In the schedule's order."),
+    "C": Variable(
+        ("split", "iteration"), "f", "inverse regularisation of the probe",
+        "The first of 15 values with the highest validation score.", 1e-8, 1e4,
+    ),
+    "validation_score": Variable(
+        ("split", "iteration"), "f", "balanced accuracy on the validation rows", "", 0.0, 1.0
+    ),
+    "lbfgs_iterations": Variable(
+        ("split", "iteration"), "i", "iterations of the fit at this C", valid_min=0
+    ),
+    "converged": Variable(
+        ("split", "iteration"), "b", "whether that fit ended by its tolerance"
+    ),
+    "fits": Variable(
+        ("split", "iteration"), "i", "values of C that were tried",
+        "Fewer than 15 where a validation score of 1 was reached: no later C can win.", 1, 15,
+    ),
+}  # fmt: skip
+"""Coordinates of a probe sweep; its variables are its test sets."""
 
 CURVE = Variable((), "f", "pooled value at k", "", 0.0, 1.0, 0.5)
 

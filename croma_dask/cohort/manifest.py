@@ -14,7 +14,7 @@ from croma_dask.cohort.store import StoredCohort
 from croma_dask.cohort.text import as_frame, factorize_text, to_text
 from croma_dask.errors import SchemaError, name_items, name_rows
 
-__all__ = ["ColumnNames", "Coded", "Manifest", "read_manifest"]
+__all__ = ["Coded", "ColumnNames", "Manifest", "read_columns", "read_manifest"]
 
 _HASH_BLOCK = 1 << 18
 
@@ -132,19 +132,9 @@ def read_manifest(
             "is a column of its own"
         )
 
-    def coded(column: str) -> Coded:
-        codes, levels = frame.codes(column) if stored else factorize_text(frame[column], column)
-        missing = np.flatnonzero(codes < 0)
-        if missing.size:
-            raise SchemaError(
-                f"column {column!r} is missing or blank in {name_rows(missing)} "
-                f"({missing.size} of {n_rows}); fill the cells or leave these rows out"
-            )
-        return Coded(codes, levels)
-
-    label, group = coded(names.label), coded(names.group)
-    confounder = coded(names.confounder)
-    subset = coded(names.subset) if paired else None
+    label, group = _coded(frame, names.label), _coded(frame, names.group)
+    confounder = _coded(frame, names.confounder)
+    subset = _coded(frame, names.subset) if paired else None
     sample_id = _ids_of(frame, names.sample_id, stored)
     if check_ids:
         _check_ids(sample_id, subset, n_rows, names)
@@ -160,6 +150,31 @@ def read_manifest(
     return Manifest(
         n_rows, label, confounder, group, subset, sample_id, names, _dataset(frame, columns, stored)
     )
+
+
+def read_columns(manifest: Any, columns: Sequence[str]) -> list[Coded]:
+    """Read some complete columns of a manifest.
+
+    Raises
+    ------
+    SchemaError
+        A column is not there, or a cell of it is missing.
+    """
+    frame: Any = manifest if isinstance(manifest, StoredCohort) else as_frame(manifest)
+    _check_present(list(frame.columns), columns, ColumnNames(""))
+    return [_coded(frame, column) for column in columns]
+
+
+def _coded(frame: Any, column: str) -> Coded:
+    stored = isinstance(frame, StoredCohort)
+    codes, levels = frame.codes(column) if stored else factorize_text(frame[column], column)
+    missing = np.flatnonzero(codes < 0)
+    if missing.size:
+        raise SchemaError(
+            f"column {column!r} is missing or blank in {name_rows(missing)} "
+            f"({missing.size} of {codes.shape[0]}); fill the cells or leave these rows out"
+        )
+    return Coded(codes, levels)
 
 
 def _ids_of(frame: Any, column: str, stored: bool) -> Callable[[int, int], NDArray[np.object_]]:

@@ -32,6 +32,9 @@ PUBLIC = {
     "score",
     "plan",
     "Plan",
+    "probe_sweep",
+    "apd",
+    "nipd",
     "set_options",
     "CromaDaskError",
     "SchemaError",
@@ -63,6 +66,12 @@ def test_api__long_names_are_the_same_objects() -> None:
     assert croma_dask.RobustnessIndex is croma_dask.RI
     assert croma_dask.MarginAwareRobustnessIndex is croma_dask.MaRI
     assert croma_dask.CrossConfounderRobustnessMargin is croma_dask.CRoMa
+
+
+def test_api__downstream_is_there_without_an_import() -> None:
+    assert croma_dask.downstream.apd is croma_dask.apd
+    for name in croma_dask.downstream.__all__:
+        assert getattr(croma_dask.downstream, name) is not None
 
 
 def test_api__unknown_name_raises_attribute_error() -> None:

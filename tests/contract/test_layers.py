@@ -13,10 +13,10 @@ PACKAGE = Path(__file__).resolve().parents[2] / "croma_dask"
 # From the top to the bottom. A module may import from its own layer and from those below.
 LAYERS: list[set[str]] = [
     {"__init__", "cli", "accessor"},
-    {"cli_index", "cli_score"},
+    {"cli_index", "cli_probe", "cli_score"},
     {"cli_options"},
-    {"score", "plan", "results"},
-    {"robustness"},
+    {"downstream", "plotting", "score", "plan", "results"},
+    {"robustness", "probe"},
     {"search"},
     {"approximate", "build"},
     {"closer"},

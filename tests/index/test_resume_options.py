@@ -128,7 +128,7 @@ def test_keep_scratch__the_same_call_searches_nothing_and_cleans_up(
 ) -> None:
     score(cohort, keep_scratch=True)
     (run,) = scratch.iterdir()
-    assert f"the lists stay in {run}" in caplog.text
+    assert f"what was found stays in {run}" in caplog.text
     caplog.clear()
     with counted(0) as fresh:
         assert_same(score(cohort, keep_scratch=True), expected)

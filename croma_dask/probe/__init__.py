@@ -1,0 +1,1 @@
+"""The confounder-biased probe sweep: schedules, slides, cuts, fits and reductions."""

@@ -1,0 +1,174 @@
+"""How a sweep fits a memory: what its tasks hold, what is read, and what that leaves undone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from croma_dask.errors import MemoryLimitError
+from croma_dask.memory import LIBRARIES, allowed_bytes, format_bytes
+from croma_dask.options import Options
+from croma_dask.probe.cut import Cut
+from croma_dask.probe.fit import C_GRID
+from croma_dask.probe.job import BLOCK_ROWS
+
+__all__ = ["SweepLayout", "lay_out_sweep", "spans_of"]
+
+_SCIKIT = 60 << 20
+"""scikit-learn and scipy, beside `LIBRARIES` (measured)."""
+
+_SPAN = 16 * BLOCK_ROWS
+"""Rows of a test set that a task scores; more in large ones, so that there are few tasks."""
+
+_SPANS = 256
+
+_SECONDS_A_BYTE = 1.3e-8
+"""Of a training matrix, for all fits of one probe: some 40 passes a fit, at 5 GB/s (measured)."""
+
+
+@dataclass(frozen=True)
+class SweepLayout:
+    """What a sweep will cost.
+
+    Attributes
+    ----------
+    n_rows, n_features, n_splits, iterations, n_fits
+        Rows of the sweep, length of a row, splits, replicates, and fits at most.
+    most
+        Replicates whose rows a process holds at once; 0: every probe reads its own rows.
+    tasks_at_once
+        Probes that a process fits at once.
+    n_tasks
+        Tasks of fitting and of scoring.
+    bytes_read
+        Bytes of embedding read.
+    peak, allowed
+        Bytes that a process takes above the bare one at the worst moment, and that it may take.
+    terms
+        What the peak consists of.
+    seconds
+        Rough estimate; an upper one where classes are easily told apart.
+    """
+
+    n_rows: int
+    n_features: int
+    n_splits: int
+    iterations: int
+    n_fits: int
+    most: int
+    tasks_at_once: int
+    n_tasks: int
+    bytes_read: int
+    peak: int
+    allowed: int
+    terms: dict[str, int]
+    seconds: float
+
+    def __str__(self) -> str:
+        """Lay the plan out as a table for people."""
+        terms = ", ".join(f"{k} {format_bytes(v)}" for k, v in self.terms.items())
+        reading = (
+            "the rows of a replicate once"
+            if self.most
+            else "each probe its own rows (little memory)"
+        )
+        lines = [
+            ("rows", f"{self.n_rows:,} x {self.n_features:,}"),
+            ("probes", f"{self.n_splits} splits x {self.iterations} replicates, "
+                       f"{self.n_fits:,} fits at most"),
+            ("tasks", f"{self.n_tasks:,}, {self.tasks_at_once} at once in a process"),
+            ("disk", f"reads {format_bytes(self.bytes_read)}: {reading}, test rows once"),
+            ("memory", f"{format_bytes(self.peak)} of {format_bytes(self.allowed)} allowed "
+                       f"({terms})"),
+            ("time", f"up to about {self.seconds:,.0f} s; less where C is settled early"),
+        ]  # fmt: skip
+        return "\n".join(f"{name:<9}{text}" for name, text in lines)
+
+
+def spans_of(n_rows: int) -> list[int]:
+    """Cut a test set into spans that are scored by a task each; no option moves them."""
+    rows = max(_SPAN, -(-n_rows // _SPANS // BLOCK_ROWS) * BLOCK_ROWS)
+    return list(range(0, n_rows, rows))
+
+
+def lay_out_sweep(
+    source: Any, tests: Sequence[Any], cut: Cut, sizes: Any, options: Options, *,
+    iterations: int, n_tasks: int, n_workers: int, step: int, itemsize: int, resident: int = 0,
+) -> SweepLayout:  # fmt: skip
+    """Choose how many replicates' rows a process holds, and say what that takes.
+
+    Parameters
+    ----------
+    source, tests
+        Rows of the sweep and of its test sets; the first has `n_rows` and `n_features`.
+    cut, sizes
+        Rows of every split, and (n_confounders, n_classes) rows of every cell.
+    options
+        The allowed memory.
+    iterations, n_tasks, n_workers
+        Replicates; tasks at once in a process; processes.
+    step, itemsize
+        Rows of a chunk, and bytes of a value as it is read.
+    resident
+        Bytes of rows that the process holds already (arrays in memory).
+
+    Raises
+    ------
+    MemoryLimitError
+        A single probe does not fit.
+    """
+    d = int(source.n_features)
+    rows = [sum(c.take + c.reserve for c in split) for split in cut.cells]
+    reach: dict[tuple[int, int], int] = {}
+    for split in cut.cells:
+        for c in split:
+            cell = (c.confounder, c.label)
+            reach[cell] = max(reach.get(cell, 0), c.take + c.reserve)
+    front = sum(reach.values())
+    largest = max(rows)
+    allowed = allowed_bytes(options.memory)
+    classes = int(np.asarray(sizes).shape[1])
+    chunk = min(step, source.n_rows) * d * itemsize
+    each = largest * d * (8 + itemsize) + largest * (24 + 32 * classes)
+    block = BLOCK_ROWS * d * (8 + itemsize) + chunk
+    held = iterations * min(sum(min(max(cut.first_held_out), int(s)) for s in np.ravel(sizes)),
+                            source.n_rows) * 8  # fmt: skip
+    probes = iterations * cut.n_splits * classes * d * 8
+    terms = {
+        "libraries": LIBRARIES + _SCIKIT,
+        "rows in memory": resident,
+        "orders and labels": held + 48 * source.n_rows + 12 * sum(t.n_rows for t in tests),
+        "training": n_tasks * max(each + chunk, block + probes),
+        "replicates": 0,
+    }
+    if resident:
+        # Taken from memory, not read: nothing is gained by holding them twice.
+        most = 0
+    else:
+        most = -(-n_tasks // cut.n_splits) + 1
+        terms["replicates"] = most * front * d * itemsize
+        if sum(terms.values()) > allowed:
+            most, terms["replicates"] = 0, 0
+    peak = sum(terms.values())
+    if peak > allowed:
+        worst = int(np.argmax(rows))
+        raise MemoryLimitError(
+            f"the sweep takes {format_bytes(peak)} above the bare process and may take "
+            f"{format_bytes(allowed)}: the largest split ({worst}) trains and validates on "
+            f"{largest} rows x {d} features in float64, {n_tasks} at once; raise memory= "
+            f"(--memory) to {format_bytes(peak * 1.01)}, lower threads=, or train on fewer rows"
+        )
+    total = sum(rows) * iterations
+    n_scored = sum(len(spans_of(t.n_rows)) for t in (source, *tests))
+    read = (front if most else sum(rows)) * iterations + source.n_rows
+    return SweepLayout(
+        n_rows=int(source.n_rows), n_features=d, n_splits=cut.n_splits, iterations=iterations,
+        n_fits=cut.n_splits * iterations * C_GRID.size, most=most, tasks_at_once=n_tasks,
+        n_tasks=cut.n_splits * iterations + n_scored,
+        bytes_read=(read + sum(t.n_rows for t in tests)) * d * itemsize,
+        peak=peak, allowed=allowed, terms={k: v for k, v in terms.items() if v},
+        seconds=total * d * 8 * _SECONDS_A_BYTE * C_GRID.size / (n_tasks * max(n_workers, 1)),
+    )  # fmt: skip
