@@ -144,6 +144,7 @@ def _selection(name: str, text: str) -> dict[str, list[str]]:
 def _schedule(text: str, cohort: Any, options: dict[str, Any]) -> Any:
     """Read a schedule: a name, ``linear:SLIDES:SPLITS``, or a file."""
     if text.startswith("linear:"):
+        from croma_dask.cohort.manifest import read_columns
         from croma_dask.probe.schedule import linear_schedule
 
         parts = text.split(":")[1:]
@@ -152,7 +153,7 @@ def _schedule(text: str, cohort: Any, options: dict[str, Any]) -> Any:
         if options["slide"] and options["rows_per_slide"] is None:
             raise click.UsageError("--schedule linear with --slide also needs --rows-per-slide")
         levels, classes = (
-            options[order] or cohort.codes(options[column])[1]
+            options[order] or read_columns(cohort, [options[column]])[0].names
             for order, column in (("confounder_order", "confounder"), ("label_order", "label"))
         )
         return linear_schedule(
