@@ -55,7 +55,9 @@ def test_demo_stores__are_what_their_script_builds() -> None:
             np.testing.assert_array_equal(cohort[column].values, manifest[column])
 
 
-@pytest.mark.parametrize("script", ["demo.py", "score_arrays.py", "compare_stores.py"])
+@pytest.mark.parametrize(
+    "script", ["demo.py", "score_arrays.py", "compare_stores.py", "probe_sweep.py"]
+)
 def test_examples__run_without_a_warning(script: str, tmp_path: Path) -> None:
     arguments = [str(tmp_path)] if script == "demo.py" else []
     done = subprocess.run(
