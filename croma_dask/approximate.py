@@ -19,7 +19,7 @@ from croma_dask.errors import SchemaError
 from croma_dask.graph import job_key, pair_graph
 from croma_dask.index.finish import Delivered
 from croma_dask.index.graphs import Widening
-from croma_dask.index.neighbors import IndexedLists, Neighbors
+from croma_dask.index.neighbors import Cover, IndexedLists, Neighbors
 from croma_dask.index.probed import write_scope
 from croma_dask.index.probing import Radius, TypeCounts
 from croma_dask.index.resident import release
@@ -196,6 +196,7 @@ def search_index(
     lists = IndexedLists(
         scratch, spec,
         tuple(scratch.read(f"range-{r:05d}/rows.npz")["row"] for r in range(job.n_ranges)),
+        Cover(spec),
     )  # fmt: skip
     release()
     sample = _exchange(lists, queries, tuned, CloserLook(exactly, lists), n)
@@ -215,22 +216,15 @@ def _exchange(
     lists: IndexedLists, queries: _Queries, tuned: Tuned, closer: CloserLook, n: int
 ) -> Sample:
     """Give the rows that were searched exactly their exact lists; keep what they had before."""
-    scratch, spec = lists.scratch, lists.spec
-    kept = scratch.find("approx.npz")
-    if kept is None:
-        # Before the first list is replaced: a run that resumes finds what was there.
-        before = lists.take(queries.rows)
-        kept = {"index": before.index, "distance": before.distance}
-        scratch.write("approx.npz", kept)
-    lists.put(queries.rows, queries.exact)
+    before = lists.found(queries.rows)
+    lists.cover(queries.rows, queries.exact)
     known = np.zeros(n, bool)
     known[queries.rows] = True
     rest = queries.rows[queries.n_tuned :]
     at = queries.n_tuned + np.argsort(rest)
-    assert spec.delivered == kept["index"].shape[1]
     return Sample(
         queries.rows[at], Delivered(queries.exact.index[at], queries.exact.distance[at]),
-        Delivered(kept["index"][at], kept["distance"][at]), tuned, known, closer,
+        Delivered(before.index[at], before.distance[at]), tuned, known, closer,
     )  # fmt: skip
 
 

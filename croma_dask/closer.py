@@ -23,8 +23,8 @@ from croma_dask.tasks import run_graph
 
 __all__ = ["CloserLook", "ExactSearch"]
 
-AT_ONCE = 1_280
-"""Queries that are searched together: a sample of the default size is."""
+AT_ONCE = 4096
+"""Queries that are searched together, while every row of the scope is read once."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,11 @@ class ExactSearch:
         what
             What the queries are for, as the progress says it.
         """
-        parts = [self._some(places[lo : lo + AT_ONCE], what)
-                 for lo in range(0, max(places.shape[0], 1), AT_ONCE)]  # fmt: skip
+        with self.progress(what, places.size) as progress:
+            parts = [
+                self.some(places[lo : lo + AT_ONCE], progress)
+                for lo in range(0, max(places.size, 1), AT_ONCE)
+            ]
         return (
             Delivered(
                 np.concatenate([part.index for part, _ in parts]),
@@ -69,7 +72,12 @@ class ExactSearch:
             np.concatenate([at for _, at in parts]),
         )
 
-    def _some(self, places: I64, what: str) -> tuple[Delivered, I32]:
+    def progress(self, what: str, n_queries: int) -> Progress:
+        """Progress of a search of so many queries."""
+        return Progress(what, n_queries * self.row.shape[0], "row pairs", self.options.quiet)
+
+    def some(self, places: I64, progress: Progress) -> tuple[Delivered, I32]:
+        """Search the rows at some places, all of them at once."""
         job, mine = self.job, self.codes.take(places)
         token = uuid.uuid4().hex
         file = f"queries-{token}.npz"
@@ -85,25 +93,25 @@ class ExactSearch:
         graph: dict[str, Any] = {shared: replace(job, radius=Radius(0, 0, 0))}
         last = [f"croma-sample-{token}-{number}" for number in range(job.n_ranges)]
         graph |= {key: (sample_range, shared, n, file) for n, key in enumerate(last)}
-        pairs = places.size * self.row.shape[0]
-        each = pairs // job.n_ranges
+        work = {key: places.size * (job.edges[n + 1] - job.edges[n]) for n, key in enumerate(last)}
         allow_tasks(job.scratch)
-        with Progress(what, pairs, "row pairs", self.options.quiet) as progress:
+        try:
             parts = run_graph(
                 graph, last, client=self.client, n_threads=self.n_tasks, terms=self.terms,
-                on_done=lambda key, _: progress.advance(each if key in last else 0),
+                on_done=lambda key, _: progress.advance(work.get(key, 0)),
                 on_stop=lambda: stop_tasks(job.scratch),
             )  # fmt: skip
-        job.scratch.delete(file)
+        finally:
+            job.scratch.delete(file)
         return merge_samples(parts, job.spec, self.row)
 
 
 @dataclass(frozen=True)
 class CloserLook:
-    """Replaces lists of an approximate search by exact ones, where a decision hangs on them.
+    """Gives rows of an approximate search their exact lists, where a decision hangs on them.
 
-    It goes in rounds. Which rows a round has looked at is kept in scratch: whoever resumes looks at
-    the same ones, and comes to the same bits.
+    It goes in rounds. Which rows a round looks at is written down before it begins, and what it
+    finds part by part: whoever resumes looks at the same ones, and comes to the same bits.
 
     Attributes
     ----------
@@ -116,37 +124,39 @@ class CloserLook:
     exact: ExactSearch
     lists: IndexedLists
 
-    def begun(self, number: int) -> tuple[I64, F64] | None:
-        """Rows of the scope that a round of an interrupted run has looked at, and its note."""
-        kept = self.exact.job.scratch.find(_name(number))
-        if kept is None:
-            return None
-        self.lists.put(kept["rows"], Delivered(kept["index"], kept["distance"]))
-        return kept["rows"], kept["note"]
+    def chosen(self, name: str) -> tuple[I64, F64] | None:
+        """Rows of the scope that a round of an interrupted run has chosen, and its note."""
+        kept = self.exact.job.scratch.find(f"closer-{name}.npz")
+        return None if kept is None else (kept["rows"], kept["note"])
 
-    def look(self, number: int, rows: I64, note: F64) -> None:
-        """Search some rows of the scope exactly, and put their lists in the place of the others.
+    def look(self, name: str, rows: I64, note: F64) -> None:
+        """Search some rows of the scope exactly; their lists then cover the approximate ones.
 
         Parameters
         ----------
-        number
-            Of the round.
+        name
+            Of the round: whatever its choice depends on beside the lists.
         rows
             (q,) int64.
         note
             What the caller has to know of them when it resumes.
         """
+        scratch = self.exact.job.scratch
+        if self.chosen(name) is None:
+            scratch.write(f"closer-{name}.npz", {"rows": rows, "note": note})
         place = np.empty(self.exact.row.shape[0], np.int64)
         place[self.exact.row] = np.arange(place.shape[0])
         # In the order of the index: rows that lie together are read together.
         rows = rows[np.argsort(place[rows])]
-        found, _ = self.exact.search(place[rows], "closer look")
-        self.exact.job.scratch.write(
-            _name(number),
-            {"rows": rows, "note": note, "index": found.index, "distance": found.distance},
-        )
-        self.lists.put(rows, found)
-
-
-def _name(number: int) -> str:
-    return f"closer-{number}.npz"
+        with self.exact.progress("closer look", rows.size) as progress:
+            for number, lo in enumerate(range(0, rows.size, AT_ONCE)):
+                part = rows[lo : lo + AT_ONCE]
+                file = f"closer-{name}-{number:03d}.npz"
+                kept = scratch.find(file)
+                if kept is None:
+                    found, _ = self.exact.some(place[part], progress)
+                    scratch.write(file, {"index": found.index, "distance": found.distance})
+                else:
+                    found = Delivered(kept["index"], kept["distance"])
+                    progress.skip(part.size * place.shape[0])
+                self.lists.cover(part, found)

@@ -187,6 +187,11 @@ def _calibration(metric: str) -> dict[str, Variable]:
     found["calibration_rows"] = Variable(
         (), "i", "rows of the sample that was searched exactly as well", valid_min=0
     )
+    if metric != "CRoMa":
+        found["k_possible"] = Variable(
+            ("k_candidate",), "b", "whether the exact search may have chosen this k",
+            "Several where the balanced accuracies are nearer than the sample can tell apart.",
+        )  # fmt: skip
     for name in CALIBRATED[metric]:
         found |= {
             f"{name}_error": Variable(

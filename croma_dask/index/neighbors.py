@@ -15,6 +15,7 @@ from croma_dask.kernels.typing import F64, I32, I64
 
 __all__ = [
     "Block",
+    "Cover",
     "IndexedLists",
     "Neighbors",
     "ResidentLists",
@@ -121,6 +122,39 @@ class ScratchLists:
         )
 
 
+class Cover:
+    """Better lists of some rows, over those of all rows.
+
+    Attributes
+    ----------
+    rows
+        (c,) int64 ascending.
+    lists
+        Their lists.
+    """
+
+    def __init__(self, spec: ListSpec) -> None:
+        self.rows: I64 = np.empty(0, np.int64)
+        width = spec.delivered
+        self.lists = Delivered(np.empty((0, width), np.int32), np.empty((0, width)))
+
+    def add(self, rows: I64, lists: Delivered) -> None:
+        """Take lists of some more rows, or of the same ones again."""
+        new = ~np.isin(rows, self.rows)
+        rows = np.concatenate([self.rows, rows[new]])
+        order = np.argsort(rows)
+        self.rows = rows[order]
+        self.lists = Delivered(
+            np.concatenate([self.lists.index, lists.index[new]])[order],
+            np.concatenate([self.lists.distance, lists.distance[new]])[order],
+        )
+
+    def within(self, lo: int, hi: int) -> tuple[I64, slice]:
+        """Rows lo..hi that are covered, counted from lo, and where their lists are."""
+        a, b = (int(at) for at in np.searchsorted(self.rows, [lo, hi]))
+        return self.rows[a:b] - lo, slice(a, b)
+
+
 @dataclass(frozen=True)
 class IndexedLists:
     """Lists in scratch whose ranges are runs of an index, not of the scope.
@@ -131,11 +165,15 @@ class IndexedLists:
         Where the lists are, and their lengths.
     rows
         For each range its rows of the scope, ascending: the order of its lists.
+    over
+        Exact lists of some rows. The files stay what the tasks have written: one that was given up
+        may yet write them again.
     """
 
     scratch: Scratch
     spec: ListSpec
     rows: tuple[I32, ...]
+    over: Cover
 
     def _parts(self, lo: int, hi: int) -> Iterator[tuple[int, int, int, I32]]:
         for number, rows in enumerate(self.rows):
@@ -144,6 +182,14 @@ class IndexedLists:
                 yield number, int(a), int(b), rows[a:b] - lo
 
     def read(self, lo: int, hi: int) -> tuple[I32, F64]:
+        index, distance = self._read(lo, hi)
+        covered, at = self.over.within(lo, hi)
+        k = self.spec.n_global
+        index[covered] = self.over.lists.index[at, :k]
+        distance[covered] = self.over.lists.distance[at, :k]
+        return index, distance
+
+    def _read(self, lo: int, hi: int) -> tuple[I32, F64]:
         k = self.spec.n_global
         index, distance = np.empty((hi - lo, k), np.int32), np.empty((hi - lo, k))
         for number, a, b, where in self._parts(lo, hi):
@@ -151,42 +197,42 @@ class IndexedLists:
         return index, distance
 
     def read_typed(self, lo: int, hi: int) -> F64:
+        typed = self._read_typed(lo, hi)
+        covered, at = self.over.within(lo, hi)
+        typed[covered] = self.over.lists.distance[at, self.spec.n_global :]
+        return typed
+
+    def _read_typed(self, lo: int, hi: int) -> F64:
         width = 2 * self.spec.n_typed
         typed = np.empty((hi - lo, width))
         for number, a, b, where in self._parts(lo, hi):
             typed[where] = self.scratch.read_typed(number, a, b, width)
         return typed
 
-    def take(self, wanted: I64) -> Delivered:
-        """Read the lists of some rows of the scope, in the order asked for."""
+    def found(self, wanted: I64) -> Delivered:
+        """Read what the search has found for some rows, in the order asked for; nothing covers it.
+
+        Positions of typed rows are not kept: -1.
+        """
         k, width = self.spec.n_global, 2 * self.spec.n_typed
         index = np.full((wanted.shape[0], k + width), -1, np.int32)
         distance = np.empty((wanted.shape[0], k + width))
-        for number, where, at in self._scattered(wanted):
-            near, far, typed = self.scratch.open_final(number, k, width, "r")
-            if k:
-                index[where, :k], distance[where, :k] = near[at], far[at]
-            if width:
-                distance[where, k:] = typed[at]
+        order = np.argsort(wanted)
+        # A block of the grid at a time: most hold a few of the rows, or none.
+        for some in np.split(order, np.flatnonzero(np.diff(wanted[order] // _GRID)) + 1):
+            if some.size:
+                lo, hi = int(wanted[some[0]]), int(wanted[some[-1]]) + 1
+                at = wanted[some] - lo
+                if k:
+                    near, far = self._read(lo, hi)
+                    index[some, :k], distance[some, :k] = near[at], far[at]
+                if width:
+                    distance[some, k:] = self._read_typed(lo, hi)[at]
         return Delivered(index, distance)
 
-    def put(self, rows: I64, exact: Delivered) -> None:
-        """Replace the lists of some rows by better ones; to do it twice changes nothing."""
-        k, width = self.spec.n_global, 2 * self.spec.n_typed
-        for number, where, at in self._scattered(rows):
-            near, far, typed = self.scratch.open_final(number, k, width, "r+")
-            if k:
-                near[at], far[at] = exact.index[where, :k], exact.distance[where, :k]
-            if width:
-                typed[at] = exact.distance[where, k:]
-
-    def _scattered(self, wanted: I64) -> Iterator[tuple[int, I64, I64]]:
-        """Range by range: which of the wanted rows are in it, and where in its lists."""
-        for number, rows in enumerate(self.rows):
-            at = np.minimum(np.searchsorted(rows, wanted), max(rows.shape[0] - 1, 0))
-            where = np.flatnonzero(rows[at] == wanted) if rows.shape[0] else at[:0]
-            if where.size:
-                yield number, where, at[where]
+    def cover(self, rows: I64, exact: Delivered) -> None:
+        """Give some rows their exact lists."""
+        self.over.add(rows, exact)
 
 
 @dataclass(frozen=True)

@@ -216,23 +216,6 @@ class Scratch:
             os.replace(temporary, folder / f"{name}.bin")
         self.write(f"range-{number:05d}/final.npz", {"n_failing": np.array(n_failing)})
 
-    def open_final(self, number: int, k: int, width: int, mode: str) -> list[Any]:
-        """Map the files of a finished range: (n, k) index and distance, (n, width) typed ones.
-
-        For a few rows here and there: pages of a map count as memory of the process.
-        """
-        folder = Path(self.path) / f"range-{number:05d}"
-        found = []
-        for name, dtype, length in (
-            ("index", np.int32, k), ("distance", np.float64, k), ("typed", np.float64, width),
-        ):  # fmt: skip
-            if length == 0 or not (folder / f"{name}.bin").stat().st_size:
-                found.append(np.empty((0, 0), dtype))
-                continue
-            mapped = np.memmap(folder / f"{name}.bin", dtype, mode=mode)  # type: ignore[call-overload]
-            found.append(mapped.reshape(-1, length))
-        return found
-
     def n_failing(self, number: int) -> int | None:
         """How many rows of a finished range needed a second look; None where it is not finished."""
         if not (Path(self.path) / f"range-{number:05d}" / "final.npz").exists():

@@ -166,6 +166,8 @@ def calibrate_index(
     exact run would have had another tau moves MaRI by less than a thirtieth of the half-width
     (measured at n_s = 1,000), and is left out.
     """
+    if share.unknown == 0.0:
+        return Estimate.around(0.0, 0.0)
     sides = [(ev.kinds_at(lists.index, scope, lists.rows), lists) for lists in (approx, exact)]
     typed = [(kind[:, :k] == ev.SO) | (kind[:, :k] == ev.OS) for kind, _ in sides]
     n_typed = int(typed[1].sum())
@@ -203,6 +205,7 @@ def label_calibration(
     recall: Recall,
     estimates: Mapping[str, Estimate] | Sequence[Mapping[str, Estimate]],
     n_rows: int,
+    k_possible: NDArray[np.bool_] | None = None,
 ) -> dict[str, Any]:
     """Return the variables of :data:`croma_dask.schema.CALIBRATION` for a metric.
 
@@ -216,6 +219,8 @@ def label_calibration(
         Variable name to estimate; a sequence of them, one an m, gives arrays along m.
     n_rows
         Sampled rows.
+    k_possible
+        (candidates,) whether each may be the operating k, of metrics that have one.
     """
     typed = metric == "CRoMa"
     nan = float("nan")
@@ -225,6 +230,8 @@ def label_calibration(
         "recall_os": recall.recall_os if typed else nan,
         "calibration_rows": n_rows,
     }
+    if not typed:
+        values["k_possible"] = k_possible
     for name in schema.CALIBRATED[metric]:
         for suffix, field in (("", "error"), ("_low", "low"), ("_high", "high")):
             values[f"{name}_error{suffix}"] = (

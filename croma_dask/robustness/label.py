@@ -91,21 +91,25 @@ def index_results(
         if shared.trial is not None:
             error = _error(inputs, shared.trial, choice.k, tau, score.value)
             for k in settled.possible:
-                if k != choice.k:
+                if k == choice.k:
+                    continue
+                other_tau, value = None, float(score.curve[candidates.index(k)])
+                if name == "MaRI":
+                    # Its bandwidth goes with its k, and the curve is at that of the operating k.
                     other_tau, other = score_at(k, check=False)
-                    there = _error(inputs, shared.trial, k, other_tau, other.value)
-                    error = error.or_else(there, score.value - other.value)
+                    value = other.value
+                there = _error(inputs, shared.trial, k, other_tau, value)
+                error = error.or_else(there, score.value - value)
             values |= label_calibration(
-                name, shared.trial.recall, {"value": error}, shared.trial.exact.rows.size
-            )
+                name, shared.trial.recall, {"value": error}, shared.trial.exact.rows.size,
+                np.isin(candidates, settled.possible),
+            )  # fmt: skip
         coords = {
             **shared.coords,
             "k_candidate": (("k_candidate",), np.asarray(candidates, np.int64)),
             "k": ((), choice.k),
         }
         attrs = {"metric": name, **shared.attrs, "alpha": INDEX_ALPHA}
-        if shared.trial is not None:
-            attrs["possible_k"] = list(settled.possible)
         results[name] = _labelled(name, values, coords, attrs, inputs)
     return results
 
@@ -130,8 +134,8 @@ def _warn_possible(candidates: Sequence[int], settled: Settled) -> None:
     warn(
         f"the exact search may choose another operating k than {settled.choice.k}: the balanced "
         f"accuracies ({each}) are nearer to each other than the approximate search can tell; the "
-        "intervals of RI and MaRI cover all of them. Name one candidate as k_candidates= (--k), "
-        "or use index='exact'",
+        "intervals of RI and MaRI cover all of them. Raise recall= or calibration=, name one "
+        "candidate as k_candidates= (--k), or use index='exact'",
         RecallWarning,
     )
 

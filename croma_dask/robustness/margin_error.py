@@ -47,12 +47,12 @@ def calibrate_margin(
     dict
         ``value``, ``ltm_alpha`` and ``f0``.
     """
+    if share.unknown == 0.0:
+        return dict.fromkeys(("value", "ltm_alpha", "f0"), Estimate.around(0.0, 0.0))
     sides = [margins_of(lists.so, lists.os, m)[0] for lists in (approx, exact)]
     defined = np.sort(margins[~np.isnan(margins)])
     if not defined.size or np.isnan(sides[1]).all():
         return dict.fromkeys(("value", "ltm_alpha", "f0"), Estimate.unknown())
-    if share.unknown == 0.0:
-        return dict.fromkeys(("value", "ltm_alpha", "f0"), Estimate.around(0.0, 0.0))
     pair = _MarginPair(*sides, n_rows=margins.shape[0], defined=defined, share=share)
     return {"value": pair.median(), "ltm_alpha": pair.tail(alpha), "f0": pair.f0()}
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from croma_dask.cohort.design import Scope
+from croma_dask.fingerprint import text_digest
 from croma_dask.index.neighbors import Neighbors
 from croma_dask.robustness.index_scores import NeighborCounts, choose, count_neighbors
 from croma_dask.robustness.operating_k import Choice, Votes
@@ -28,8 +29,15 @@ F64 = NDArray[np.float64]
 _ROUNDS = (0.25, 0.75)
 """Shares of the rows that may be looked at, one round after the other while k is in doubt."""
 
-_LEAST, _SHARE = 1_000, 1 / 200
-"""Rows that may be searched exactly for the sake of k: a two hundredth of the exact search."""
+_LEAST, _SHARE, _MOST = 1_000, 1 / 200, 20_000
+"""Rows that may be searched exactly for the sake of k, in small, middling and large cohorts."""
+
+_NEAR = 0.25
+"""Share of the sample with the smallest leads, whose misses speak for rows of such leads: rows
+between clusters miss more than others."""
+
+_NO_VOTE = 0.025
+"""Expected number of changed votes below which none has changed."""
 
 
 @dataclass(frozen=True)
@@ -87,60 +95,75 @@ def settle_k(
     counts, choice = count()
     if trial is None:
         return Settled(counts, choice, (choice.k,))
+    if len(set(candidates)) == 1:
+        return Settled(counts, choice, (choice.k,), trial)
     (scope,), (found,) = scopes, neighbors
-    most = max(_LEAST, int(_SHARE * len(scope)))
+    most = min(max(_LEAST, int(_SHARE * len(scope))), _MOST)
+    # Which rows are looked at depends on all of this; a run with other candidates is another one.
+    asked = text_digest(repr((tuple(candidates), _ROUNDS, most, _NEAR, _NO_VOTE)))[:12]
+    doubt = _Doubt(scope, counts[0].votes, trial)
+    possible: tuple[int, ...] | None = None
     for number, share in enumerate(_ROUNDS):
-        looked = trial.closer.begun(number)
+        looked = trial.closer.chosen(f"{asked}-{number}")
         if looked is None:
-            doubt = _Doubt(scope, counts[0].votes, trial)
-            possible = doubt.possible(found, candidates, choice)
+            possible = doubt.possible(found, candidates, choice, trial.known)
             if len(possible) == 1:
                 break
-            looked = doubt.rows(found, possible, max(1, int(share * most)))
+            looked = doubt.rows(found, possible, max(1, int(share * most)), trial.known, number)
             if looked[0].size == 0:
                 break
-            trial.closer.look(number, *looked)
+        trial.closer.look(f"{asked}-{number}", *looked)
         trial = trial.without(*looked)
         counts, choice = count()
-    possible = _Doubt(scope, counts[0].votes, trial).possible(found, candidates, choice)
+        doubt.votes = counts[0].votes
+        possible = None
+    if possible is None:
+        possible = doubt.possible(found, candidates, choice, trial.known)
     return Settled(counts, choice, possible, trial)
-
-
-_NO_ROW = 0.05
-"""Expected number of changed votes below which none has changed, with 95 % confidence."""
 
 
 class _Doubt:
     """What the votes of the rows without exact lists may be wrong about."""
 
     def __init__(self, scope: Scope, votes: Votes, trial: Trial) -> None:
-        self.scope, self.votes, self.trial = scope, votes, trial
+        self.scope, self.votes = scope, votes
+        self.rows_of_sample, self.index_of_sample = trial.exact.rows, trial.approx.index
         own = scope.label[trial.exact.rows]
+        leads = votes.leads(trial.approx.index, own)
         # Of another label are mostly the farther neighbours: the longest lists say enough of all.
         share = _other_label(trial.approx.index, trial.exact.index, own, scope.label)
-        self.risk = {
-            k: _risk(trial.approx.index[:, :k], trial.exact.index[:, :k], share)
-            for k in votes.k_values
-        }
-        present = votes.used > 0
-        # What one row of a label is worth in the balanced accuracy.
-        self.worth = np.where(present, 1.0 / np.maximum(votes.used, 1), 0.0) / max(present.sum(), 1)
+        self.near: dict[int, float] = {}
+        self.risk: dict[int, tuple[F64, F64]] = {}
+        for number, k in enumerate(votes.k_values):
+            missed = _missed(trial.approx.index[:, :k], trial.exact.index[:, :k])
+            self.near[k] = float(np.quantile(leads[number], _NEAR)) if own.size else float(k)
+            close = leads[number] <= self.near[k]
+            everywhere = _risk(missed, k, share)
+            self.risk[k] = everywhere, np.maximum(everywhere, _risk(missed[close], k, share))
+
+    @property
+    def worth(self) -> F64:
+        """(labels,) what one row of a label is worth in the balanced accuracy."""
+        used = self.votes.used
+        present = used > 0
+        worth: F64 = np.where(present, 1.0 / np.maximum(used, 1), 0.0) / max(int(present.sum()), 1)
+        return worth
 
     def possible(
-        self, found: Neighbors, candidates: Sequence[int], choice: Choice
-    ) -> tuple[int, ...]:
+        self, found: Neighbors, candidates: Sequence[int], choice: Choice,
+        known: NDArray[np.bool_],
+    ) -> tuple[int, ...]:  # fmt: skip
         """Candidates that may be the best ones."""
         accuracy = dict(zip(candidates, choice.balanced_accuracy, strict=True))
-        bound = dict.fromkeys(self.votes.k_values, 0.0)
-        changed = dict.fromkeys(self.votes.k_values, 0.0)
+        ks, n_labels = self.votes.k_values, self.scope.n_labels
+        changed = {k: np.zeros(n_labels) for k in ks}
         for block in found.blocks():
-            rows = np.flatnonzero(~self.trial.known[block.lo : block.hi])
+            rows = np.flatnonzero(~known[block.lo : block.hi])
             own = self.scope.label[block.lo + rows]
             leads = self.votes.leads(block.index[rows], own)
-            for number, k in enumerate(self.votes.k_values):
-                risk = self._risk_of(k, leads[number])
-                bound[k] += float((self.worth[own] * risk).sum())
-                changed[k] += float(risk.sum())
+            for number, k in enumerate(ks):
+                changed[k] += np.bincount(own, self._risk_of(k, leads[number]), n_labels)
+        bound = {k: self._most(changed[k]) for k in ks}
         best = choice.k
         return tuple(
             k
@@ -148,20 +171,32 @@ class _Doubt:
             if k == best
             or (
                 accuracy[best] - accuracy[k] <= bound[best] + bound[k]
-                and changed[best] + changed[k] > _NO_ROW
+                and float(changed[best].sum() + changed[k].sum()) > _NO_VOTE
             )
         )
+
+    def _most(self, changed: F64) -> float:
+        """How far so many changed votes of each label may move the balanced accuracy.
+
+        As far as expected and two standard deviations more; and one vote of the rarest label that
+        may have one: of few rows a single one moves it by much.
+        """
+        worth = self.worth
+        one = worth[changed > _NO_VOTE / max(changed.size, 1)].max(initial=0.0)
+        return float((worth * changed).sum() + 2.0 * np.sqrt((worth**2 * changed).sum()) + one)
 
     def _risk_of(self, k: int, leads: NDArray[np.int32]) -> F64:
         # One neighbour in the place of another changes a lead by two at most.
         needed = np.maximum((leads + 1) // 2, 1)
-        risk: F64 = self.risk[k][needed]
+        everywhere, near = self.risk[k]
+        risk: F64 = np.where(leads <= self.near[k], near[needed], everywhere[needed])
         return risk
 
     def rows(
-        self, found: Neighbors, possible: Sequence[int], most: int
-    ) -> tuple[NDArray[np.int64], F64]:
-        """Choose the rows whose votes are in most doubt.
+        self, found: Neighbors, possible: Sequence[int], most: int, known: NDArray[np.bool_],
+        seed: int,
+    ) -> tuple[NDArray[np.int64], F64]:  # fmt: skip
+        """Choose the rows whose votes are in most doubt; of equal ones some at random.
 
         Parameters
         ----------
@@ -171,6 +206,10 @@ class _Doubt:
             Candidates that are in doubt.
         most
             Number of rows.
+        known
+            (n,) rows that have their exact lists.
+        seed
+            Of that choice.
 
         Returns
         -------
@@ -183,18 +222,18 @@ class _Doubt:
             doubt[block.lo : block.hi] = self._of(
                 block.index, self.scope.label[block.lo : block.hi], number
             )
-        of_sample = self._of(
-            self.trial.approx.index, self.scope.label[self.trial.exact.rows], number
-        )
-        doubt[self.trial.known] = 0.0
-        # By the doubt, then by row.
-        rows = np.argsort(-doubt, kind="stable")[:most]
-        rows = np.sort(rows[doubt[rows] > 0.0])
-        if rows.size == 0:
-            return rows, np.zeros(of_sample.shape[0])
-        least = doubt[rows].min()
-        inside = float((doubt[rows] == least).sum() / max((doubt == least).sum(), 1))
-        return rows, np.where(of_sample > least, 1.0, np.where(of_sample == least, inside, 0.0))
+        of_sample = self._of(self.index_of_sample, self.scope.label[self.rows_of_sample], number)
+        doubt[known] = 0.0
+        n_doubtful = int((doubt > 0.0).sum())
+        if n_doubtful == 0:
+            return np.empty(0, np.int64), np.zeros(of_sample.shape[0])
+        most = min(most, n_doubtful)
+        least = np.partition(doubt, doubt.size - most)[doubt.size - most]
+        above, ties = np.flatnonzero(doubt > least), np.flatnonzero(doubt == least)
+        drawn = np.random.default_rng([seed, most]).choice(ties, most - above.size, replace=False)
+        inside = drawn.size / ties.size
+        alike = np.where(of_sample > least, 1.0, np.where(of_sample == least, inside, 0.0))
+        return np.sort(np.concatenate([above, drawn])), alike
 
     def _of(
         self, index: NDArray[np.int32], own: NDArray[np.int32], number: Sequence[int]
@@ -223,20 +262,33 @@ def _other_label(
     return min((other + 1) / (missed + 1), 1.0)
 
 
-def _risk(approx: NDArray[np.int32], exact: NDArray[np.int32], share: float) -> F64:
+def _missed(approx: NDArray[np.int32], exact: NDArray[np.int32]) -> NDArray[np.int64]:
+    """(n,) how many of its exact neighbours each row has missed."""
+    return np.array(
+        [np.setdiff1d(e, a, assume_unique=True).size for e, a in zip(exact, approx, strict=True)],
+        np.int64,
+    )
+
+
+def _risk(missed: NDArray[np.int64], k: int, share: float) -> F64:
     """(k + 2,) chance that a vote is changed for which so many neighbours have to be missed.
 
-    The first one is taken to be of another label than what is in its place; the others are in a
-    `share`. What no row of the sample has missed gets rarer as fast as what some have.
+    Parameters
+    ----------
+    missed
+        (n,) neighbours that rows of the sample have missed among their first k.
+    k, share
+        The candidate, and how often a missed neighbour has another label.
+
+    Notes
+    -----
+    The first one is taken to be of another label than what is in its place. As if one row more of
+    the sample had missed as many; what none has missed gets rarer as fast as what some have.
     """
-    n, k = exact.shape
-    missed = np.zeros(n, np.int64)
-    for row in range(n):
-        missed[row] = np.setdiff1d(exact[row], approx[row], assume_unique=True).size
+    n = missed.shape[0]
     least = np.arange(k + 2)
     seen = (missed[:, None] >= least).sum(axis=0)
-    risk: F64 = seen / max(n, 1)
-    risk[1] = (seen[1] + 1) / (n + 1)
+    risk: F64 = (seen + 1) / (n + 1)
     for j in range(2, k + 2):
         if seen[j] == 0:
             fall = risk[j - 1] / risk[j - 2] if j > 2 else 0.5

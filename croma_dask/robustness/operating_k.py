@@ -43,11 +43,9 @@ class Votes:
 
     def add(self, block: Block) -> None:
         """Count the votes of a block."""
-        # Votes are counted in a table of rows x labels: of many labels a part at a time.
-        step = max(1, _TABLE // (self.scope.n_labels + 1))
-        for lo in range(0, block.hi - block.lo, step):
-            own = self.scope.label[block.lo : block.hi][lo : lo + step]
-            self._count(block.index[lo : lo + step], own)
+        own = self.scope.label[block.lo : block.hi]
+        for part in self._steps(own.shape[0]):
+            self._count(block.index[part], own[part])
 
     def _count(self, index: NDArray[np.int32], own: NDArray[np.int32]) -> None:
         voted = index[:, 0] >= 0 if index.shape[1] else np.zeros(index.shape[0], bool)
@@ -61,13 +59,21 @@ class Votes:
     def leads(self, index: NDArray[np.int32], own: NDArray[np.int32]) -> NDArray[np.int32]:
         """(candidates, n) votes between a row's own label and the best of the others, at each k."""
         leads = np.empty((len(self.k_values), index.shape[0]), np.int32)
-        rows = np.arange(index.shape[0])
-        for number, (_, counts) in enumerate(self._tables(index)):
-            others = counts.copy()
-            mine = others[rows, self.rank[own]].copy()
-            others[rows, self.rank[own]] = -1
-            leads[number] = np.abs(mine - others.max(axis=1, initial=0))
+        for part in self._steps(index.shape[0]):
+            rank = self.rank[own[part]]
+            rows = np.arange(rank.shape[0])
+            for number, (_, counts) in enumerate(self._tables(index[part])):
+                mine = counts[rows, rank].copy()
+                # Back in place below: the table goes on to the next k.
+                counts[rows, rank] = -1
+                leads[number, part] = np.abs(mine - counts.max(axis=1, initial=0))
+                counts[rows, rank] = mine
         return leads
+
+    def _steps(self, n: int) -> Iterator[slice]:
+        """Parts of n rows whose table of rows x labels stays small."""
+        step = max(1, _TABLE // (self.scope.n_labels + 1))
+        return (slice(lo, min(n, lo + step)) for lo in range(0, n, step))
 
     def _tables(self, index: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """(n, labels) votes of every label, in the order of appearance, at each k in turn."""

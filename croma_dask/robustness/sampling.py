@@ -54,7 +54,7 @@ class Estimate:
         """
         ends = [self.low, self.high, other.low + apart, other.high + apart]
         if any(math.isnan(end) for end in ends):
-            return self.unknown()
+            return Estimate(self.error, math.nan, math.nan)
         return Estimate(self.error, min(ends), max(ends))
 
     def within(self, value: float, least: float, most: float) -> Estimate:
@@ -124,6 +124,7 @@ def mean_of(values: F64, share: Share, rare: F64) -> tuple[float, float]:
     """
     n = values.shape[0]
     values = values * share.weight
+    rare = rare * float(np.mean(share.weight))
     mean = float(values.mean())
     known = mean * share.unknown
     squares = np.concatenate([values - mean, rare]) ** 2

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import croma_dask as cd
 from croma_dask import approximate, build, closer, cost, graph, layout
-from croma_dask.closer import CloserLook
+from croma_dask.closer import CloserLook, ExactSearch
 from croma_dask.cohort.align import Embedding
 from croma_dask.cohort.location import Location
 from croma_dask.errors import RecallWarning, SchemaError
@@ -484,7 +484,7 @@ def test_awkward_cohort__operating_k_and_causes_are_those_of_the_exact_search(
         for metric in ("RI", "MaRI"):
             exact = trial.exact[metric]
             assert int(found[metric].k) == int(exact.k)
-            assert found[metric].attrs["possible_k"] == [int(exact.k)]
+            assert found[metric].k_possible.sum() == 1
             other = found[metric].undefined_type != exact.undefined_type
             assert float(other.mean()) <= share
             assert abs(float(found[metric].support - exact.support)) <= share
@@ -539,8 +539,8 @@ SEAMS = [
     (closer, "sample_range", 2), (approximate, "tune", 0),
     (graph, "probe_range", 0), (graph, "probe_range", 3),
     (graph, "meet_blocks", 7), (streamed, "_meet", 4), (streamed, "sweep_probed", 9),
-    (graph, "finish_range", 0), (Scratch, "write", 12), (IndexedLists, "put", 0),
-    (IndexedLists, "put", 1), (CloserLook, "look", 0),
+    (graph, "finish_range", 0), (Scratch, "write", 12), (IndexedLists, "cover", 0),
+    (IndexedLists, "cover", 1), (CloserLook, "look", 0), (ExactSearch, "some", 1),
     (Scratch, "write_lists", 6), (Scratch, "write_final", 1),
 ]  # fmt: skip
 
@@ -620,6 +620,47 @@ def test_a_run_killed_by_the_system__goes_on_with_the_same_bits(
         assert_same(score(cohort, index), undisturbed)
     assert ("resuming" in caplog.text) == bool(tasks)
     assert list(scratch.iterdir()) == []
+
+
+def test_kept_lists__serve_other_candidates_with_the_bits_of_a_fresh_run(
+    cohort: Cohort, index: StoredIndex, tmp_path: Path
+) -> None:
+    """Which rows were looked at for the sake of k belongs to the candidates asked for."""
+    how: dict[str, Any] = {"probes": 2, "start_k": 10}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecallWarning)
+        with cd.set_options(scratch=str(tmp_path / "clean")):
+            fresh = [score(cohort, index, k_candidates=k, **how) for k in ([11], [3, 5, 7, 11])]
+        score(cohort, index, k_candidates=[3, 5, 7, 11], keep_scratch=True, **how)
+        kept = [
+            score(cohort, index, k_candidates=k, keep_scratch=True, **how)
+            for k in ([11], [3, 5, 7, 11])
+        ]
+    for mine, other in zip(kept, fresh, strict=True):
+        assert_same(mine, other)
+
+
+def test_a_late_task__that_writes_its_lists_again_changes_nothing(
+    cohort: Cohort, index: StoredIndex, undisturbed: xr.DataTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that was given up may wake when the exact lists are there already."""
+    written: list[tuple[Any, ...]] = []
+    real = Scratch.write_final
+
+    def noted(self: Scratch, *arguments: Any) -> None:
+        written.append((self, *arguments))
+        real(self, *arguments)
+
+    def late(self: CloserLook, *arguments: Any) -> None:
+        for scratch, *again in written:
+            real(scratch, *again)
+        look(self, *arguments)
+
+    look = CloserLook.look
+    monkeypatch.setattr(Scratch, "write_final", noted)
+    monkeypatch.setattr(CloserLook, "look", late)
+    assert_same(score(cohort, index), undisturbed)
+    assert written
 
 
 OTHER: list[dict[str, Any]] = [

@@ -353,12 +353,16 @@ def test_more_rows__narrow_the_interval(pair: Pair) -> None:
 
 # In results
 
+POSSIBLE = np.array([True])
+
 
 @pytest.mark.parametrize("metric", list(schema.METRICS))
 @pytest.mark.parametrize("swept", [False, True])
 def test_label__gives_every_declared_variable(metric: str, swept: bool) -> None:
     one = {name: Estimate(0.1, 0.0, 0.2) for name in schema.CALIBRATED[metric]}
-    found = label_calibration(metric, Recall(0.9, 0.8, 0.7), [one, one] if swept else one, 30)
+    found = label_calibration(
+        metric, Recall(0.9, 0.8, 0.7), [one, one] if swept else one, 30, POSSIBLE
+    )
     assert set(found) == set(schema.CALIBRATION[metric])
     assert found["calibration_rows"] == 30
     assert np.shape(found["value_error_low"]) == ((2,) if swept else ())
@@ -378,7 +382,7 @@ def test_dataset__has_all_of_the_calibration_or_none(metric: str) -> None:
 
     values = {name: value_of(v) for name, v in schema.METRICS[metric].items()}
     one = {name: Estimate(0.1, 0.0, 0.2) for name in schema.CALIBRATED[metric]}
-    calibration = label_calibration(metric, Recall(0.9, 0.8, 0.7), one, 30)
+    calibration = label_calibration(metric, Recall(0.9, 0.8, 0.7), one, 30, POSSIBLE)
     exact = schema.build_dataset(metric, values, {}, {})
     assert list(exact) == list(schema.METRICS[metric])
     found = schema.build_dataset(metric, values | calibration, {}, {})

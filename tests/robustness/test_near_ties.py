@@ -33,10 +33,10 @@ class Closer:
     delivered: Delivered
     looked: list[np.ndarray]
 
-    def begun(self, number: int) -> None:
+    def chosen(self, name: str) -> None:
         return None
 
-    def look(self, number: int, rows: np.ndarray, note: np.ndarray) -> None:
+    def look(self, name: str, rows: np.ndarray, note: np.ndarray) -> None:
         assert note.min() >= 0.0
         assert note.max() <= 1.0
         self.looked.append(rows)
@@ -54,7 +54,7 @@ def settled(pair: Pair, seed: int, size: int = 200) -> tuple[Settled, Settled, C
     approx, exact = pair.sample(rows)
     known = np.zeros(n, bool)
     known[rows] = True
-    closer.look(0, rows, np.zeros(1))
+    closer.look("", rows, np.zeros(1))
     closer.looked.clear()
     trial = Trial(
         Tuned(Radius(1, 0, 0), 1.0, 1.0, 0), exact, approx, recall_of(approx, exact), known,
@@ -93,15 +93,17 @@ def test_risk__falls_with_what_has_to_be_missed() -> None:
     own = np.zeros(300, np.int32)
     share = near_ties._other_label(approx, exact, own, label)
     assert share == 1 / 37, "all missed ones are of the row's own label, as those in their place"
-    risk = near_ties._risk(approx, exact, share)
+    missed = near_ties._missed(approx, exact)
+    assert missed.sum() == 36
+    risk = near_ties._risk(missed, 9, share)
     assert risk.shape == (11,)
     assert risk[0] == 1.0
     assert risk[1] == 31 / 301
-    assert risk[2] == pytest.approx(6 / 300 / 37)
+    assert risk[2] == pytest.approx(7 / 301 / 37)
     assert (np.diff(risk) < 0).all()
     label[50:] = 1
     assert near_ties._other_label(approx, exact, own, label) == 1.0
-    assert near_ties._risk(exact, exact, 1.0)[1] == 1 / 301
+    assert near_ties._risk(np.zeros(300, int), 9, 1.0)[1:3].tolist() == [1 / 301, 0.5 / 301]
 
 
 @pytest.mark.parametrize("recall", [0.93, 0.98])
@@ -109,13 +111,13 @@ def test_operating_k__is_the_exact_one_or_among_the_possible(
     recall: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With few rows to look at, so that some doubt remains in cohorts whose k are nearly tied."""
-    monkeypatch.setattr(near_ties, "_LEAST", 60)
+    monkeypatch.setattr(near_ties, "_LEAST", 300)
     told = same = alone = by_itself = 0
     seeds = range(30)
     for seed in seeds:
         (pair,) = pairs(seed, 900, k=max(KS), m=1, recalls=[recall])
         found, truth, closer = settled(pair, seed)
-        assert sum(rows.size for rows in closer.looked) <= 60
+        assert sum(rows.size for rows in closer.looked) <= 300
         assert found.choice.k in found.possible
         assert truth.possible == (truth.choice.k,)
         told += truth.choice.k in found.possible
@@ -153,3 +155,36 @@ def test_rows_looked_at__are_unknown_and_counted_for_the_sample(
     # As large a part of the sample would have been looked at as of the other rows.
     assert 1.0 - np.mean(trial.share.weight) == pytest.approx(100 / 700, abs=0.06)
     assert taken(pair.exact, rows).index.shape == (100, max(KS))
+
+
+def test_rare_label__one_vote_of_it_is_not_smoothed_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten rows of one of two labels: a single vote moves the balanced accuracy by a twentieth.
+
+    Nothing is missed but by chance; the more seldom, the more often nobody in the sample sees it.
+    """
+    monkeypatch.setattr(near_ties, "_LEAST", 1)
+    n, k = 4_000, 5
+    wrong = alone = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        label = np.zeros(n, np.int32)
+        label[:10] = 1
+        codes = np.arange(n, dtype=np.int32)
+        scope = Scope("dataset", None, label, label, codes, 2)
+        exact = rng.integers(10, n, (n, k)).astype(np.int32)
+        # Of the rare rows one has the vote at k = 3 and half of them nearly so.
+        exact[:10, 0] = (np.arange(10) + 1) % 10
+        exact[:10, 1] = (np.arange(10) + 2) % 10
+        exact[:, 2:] = np.arange(3_000, 3_003)
+        lost = rng.random(n) < 0.02
+        approx = exact.copy()
+        approx[lost, 1] = 2_000
+        lists = [
+            SampleLists(codes, index, index / n, np.empty((n, 0)), np.empty((n, 0)))
+            for index in (approx, exact)
+        ]
+        monkeypatch.setattr("tests.robustness.test_near_ties.KS", (3, 5))
+        found, truth, _ = settled(Pair(scope, *lists), seed, size=400)
+        alone += len(found.possible) == 1
+        wrong += len(found.possible) == 1 and found.choice.k != truth.choice.k
+    assert wrong <= 2, (wrong, alone)
