@@ -145,7 +145,7 @@ def _schedule(text: str, cohort: Any, options: dict[str, Any]) -> Any:
     """Read a schedule: a name, ``linear:SLIDES:SPLITS``, or a file."""
     if text.startswith("linear:"):
         from croma_dask.cohort.manifest import read_columns
-        from croma_dask.probe.schedule import linear_schedule
+        from croma_dask.probe.linear import linear_schedule
 
         parts = text.split(":")[1:]
         if len(parts) != 2 or not all(part.isdecimal() for part in parts):

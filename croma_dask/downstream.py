@@ -6,12 +6,12 @@ The names of `croma.downstream`, with its arguments, and what goes with them.
 from __future__ import annotations
 
 from croma_dask.probe.arrays import probe_sweep, probe_sweep_over_test_sets
+from croma_dask.probe.linear import linear_schedule
 from croma_dask.probe.names import PATHOROB_ORDER, names_to_indices
 from croma_dask.probe.reduce import Aggregate, aggregate_drops, apd, nipd
 from croma_dask.probe.schedule import (
     PATHOROB_SPLITS,
     SplitPlan,
-    linear_schedule,
     pathorob_schedule,
     schedule_cramers_v,
 )

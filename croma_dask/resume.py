@@ -99,7 +99,9 @@ def take_folder(
     scratch = Scratch(str(root / key[:32]))
     lock = scratch.lock()
     if lock is not None and holds(scratch):
-        if options.resume:
+        if options.resume and (Path(scratch.path) / "finished").exists():
+            log.warning("the same run has kept what it found (%s): used again", scratch.path)
+        elif options.resume:
             log.warning("resuming a run that was interrupted (%s)", scratch.path)
         else:
             log.warning("deleting what the same run left in %s, as asked for", scratch.path)

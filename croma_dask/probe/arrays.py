@@ -12,7 +12,8 @@ from croma_dask.errors import SchemaError
 from croma_dask.options import merged
 from croma_dask.probe.cut import check_rows
 from croma_dask.probe.label import check_names, label_sweep
-from croma_dask.probe.run import Protocol, Rows, run_sweep
+from croma_dask.probe.opened import Protocol, Rows
+from croma_dask.probe.run import run_sweep
 from croma_dask.probe.schedule import SplitPlan
 from croma_dask.probe.slides import IN_DOMAIN, SlideArrangement
 

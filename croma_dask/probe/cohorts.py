@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from croma_dask.cohort.align import Embedding, resolve
+from croma_dask.cohort.align import resolve
 from croma_dask.cohort.manifest import Coded, read_columns
-from croma_dask.cohort.store import StoredCohort
-from croma_dask.errors import SchemaError, name_items, name_rows
+from croma_dask.errors import SchemaError, name_items
 from croma_dask.options import Options, merged
 from croma_dask.probe.label import check_names, label_sweep
 from croma_dask.probe.layout import SweepLayout
 from croma_dask.probe.names import PATHOROB_ORDER
-from croma_dask.probe.run import Protocol, Rows, plan_sweep, run_sweep
+from croma_dask.probe.opened import Protocol, Rows, plan_sweep
+from croma_dask.probe.run import run_sweep
 from croma_dask.probe.schedule import SplitPlan, pathorob_schedule
 from croma_dask.probe.slide_column import slide_rows
 from croma_dask.probe.slides import SlideArrangement
+from croma_dask.probe.tested import Chooser, opened_cohort, stored_rows
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -166,7 +166,9 @@ def _ask(
             f"label, confounder and slide are columns of their own, found {name_items(columns)}"
         )
     picked = _columns_of(test_sets)
-    embedding, frame = resolve(_opened(cohort), manifest, tuple(dict.fromkeys([*columns, *picked])))
+    embedding, frame = resolve(
+        opened_cohort(cohort), manifest, tuple(dict.fromkeys([*columns, *picked]))
+    )
     coded = read_columns(frame, columns)
     of_dataset: tuple[Any, Any] = (None, None)
     if isinstance(schedule, str):
@@ -195,9 +197,9 @@ def _ask(
         )
     if isinstance(schedule, str):
         schedule = pathorob_schedule(schedule, rows_per_slide=n_rows)
-    rows = Rows(embedding, _stored(embedding, used, labels.size), labels[used], "the cohort")
+    rows = Rows(embedding, stored_rows(embedding, used, labels.size), labels[used], "the cohort")
     check_names(list(test_sets or {}))
-    chooser = _Chooser(embedding, frame, labels, used, label, classes)
+    chooser = Chooser(embedding, frame, labels, used, label, classes)
     tests = {name: chooser.rows(name, given) for name, given in (test_sets or {}).items()}
     how = Protocol(schedule, n_rows, iterations, seed, validation_fraction, arrange_slides)
     attrs = {
@@ -208,10 +210,6 @@ def _ask(
     return _Asked(rows, confounders[used], tests, how, settings, (levels, classes), attrs)
 
 
-def _opened(cohort: Any) -> Any:
-    return StoredCohort(cohort) if isinstance(cohort, str | os.PathLike) else cohort
-
-
 def _columns_of(test_sets: Mapping[str, Any] | None) -> list[str]:
     """Columns by which test sets choose rows."""
     return [
@@ -220,13 +218,6 @@ def _columns_of(test_sets: Mapping[str, Any] | None) -> list[str]:
         if isinstance(given, Mapping) and not hasattr(given, "data_vars")
         for column in given
     ]
-
-
-def _stored(embedding: Embedding, rows: I64, n_rows: int) -> I64 | None:
-    """Look the stored row of each row up; None where they are all of them in order."""
-    if embedding.tile_of_row is not None:
-        return np.asarray(embedding.tile_of_row, np.int64)[rows]
-    return None if rows.size == n_rows == embedding.n_tiles else rows
 
 
 def _indices(
@@ -250,98 +241,3 @@ def _indices(
     place = {level: at for at, level in enumerate(names)}
     table = np.array([place.get(level, -1) for level in column.names], np.int64)
     return table[column.codes], names
-
-
-@dataclass(frozen=True)
-class _Chooser:
-    """Makes rows of what a caller names as a test set."""
-
-    embedding: Embedding
-    frame: Any
-    labels: I64
-    used: I64
-    label: str
-    classes: list[str]
-
-    def rows(self, name: str, given: Any) -> Rows:
-        """Rows of one test set."""
-        what = f"test set {name!r}"
-        if isinstance(given, str | os.PathLike | StoredCohort) or hasattr(given, "data_vars"):
-            return self._other(what, *resolve(_opened(given), None, (self.label,)))
-        if isinstance(given, tuple) and len(given) == 2:
-            return self._other(what, *resolve(given[0], given[1], (self.label,)))
-        if isinstance(given, Mapping):
-            chosen = self._by_columns(what, given)
-        else:
-            chosen = self._by_place(what, given)
-        if chosen.size == 0:
-            raise SchemaError(f"{what} has no rows")
-        shared = np.intersect1d(chosen, self.used)
-        if shared.size:
-            raise SchemaError(
-                f"{what} and the sweep share {name_rows(shared[:5], total=int(shared.size))}: what "
-                "is trained on is no test; leave them out of one of the two (confounder_order= and "
-                "label_order= say which rows the sweep uses)"
-            )
-        self._check_labels(what, self.labels[chosen])
-        stored = _stored(self.embedding, chosen, self.labels.size)
-        return Rows(self.embedding, stored, self.labels[chosen], what)
-
-    def _other(self, what: str, embedding: Embedding, frame: Any) -> Rows:
-        if embedding.n_features != self.embedding.n_features:
-            raise SchemaError(
-                f"{what} has {embedding.n_features} features, the cohort has "
-                f"{self.embedding.n_features}; both must come from one model"
-            )
-        (column,) = read_columns(frame, [self.label])
-        place = {level: at for at, level in enumerate(self.classes)}
-        table = np.array([place.get(level, -1) for level in column.names], np.int64)
-        labels = table[column.codes]
-        if labels.size == 0:
-            raise SchemaError(f"{what} has no rows")
-        self._check_labels(what, labels)
-        return Rows(
-            embedding, _stored(embedding, np.arange(labels.size), labels.size), labels, what
-        )
-
-    def _check_labels(self, what: str, labels: I64) -> None:
-        other = np.flatnonzero(labels < 0)
-        if other.size:
-            raise SchemaError(
-                f"{what}: {name_rows(other[:5], total=int(other.size))} of it have other labels "
-                f"than the sweep's {name_items(self.classes)}; leave them out"
-            )
-
-    def _by_columns(self, what: str, given: Mapping[str, Any]) -> I64:
-        keep = np.ones(self.labels.size, bool)
-        for name, values in given.items():
-            (column,) = read_columns(self.frame, [str(name)])
-            wanted = [values] if isinstance(values, str) else [str(value) for value in values]
-            absent = [value for value in wanted if value not in column.names]
-            if absent:
-                raise SchemaError(
-                    f"{what}: column {name!r} has no {name_items(absent)}; it has "
-                    f"{name_items(column.names, limit=20)}"
-                )
-            keep &= np.isin(column.codes, [column.names.index(value) for value in wanted])
-        return np.flatnonzero(keep)
-
-    def _by_place(self, what: str, given: Any) -> I64:
-        n = self.labels.size
-        if isinstance(given, slice):
-            return np.arange(n)[given]
-        places = np.asarray(given)
-        if places.dtype == bool and places.shape == (n,):
-            return np.flatnonzero(places)
-        if places.ndim != 1 or places.dtype.kind not in "iu":
-            raise SchemaError(
-                f"{what} is a cohort, an (embedding, manifest) pair, a mask of {n} rows, row "
-                f"positions, a slice, or a mapping of columns to values; found {type(given)}"
-                + (f" of shape {places.shape}" if places.dtype == bool else "")
-            )
-        outside = np.flatnonzero((places < 0) | (places >= n))
-        if outside.size:
-            raise SchemaError(
-                f"{what} names row {int(places[outside[0]])}; the cohort has rows 0 to {n - 1}"
-            )
-        return np.unique(places).astype(np.int64)

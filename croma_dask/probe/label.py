@@ -10,7 +10,8 @@ import numpy as np
 
 from croma_dask import schema
 from croma_dask.errors import SchemaError
-from croma_dask.probe.run import Protocol, Sweep
+from croma_dask.probe.opened import Protocol
+from croma_dask.probe.run import Sweep
 from croma_dask.probe.schedule import schedule_cramers_v
 from croma_dask.probe.slides import IN_DOMAIN, replicate_seeds
 
@@ -31,6 +32,11 @@ def check_names(names: Sequence[Any]) -> None:
     for name in names:
         if not isinstance(name, str) or not name:
             raise SchemaError(f"test set {name!r}: a name is a text that is not empty")
+        if "/" in name or name.startswith(".") or name == "zarr.json":
+            raise SchemaError(
+                f"test set {name!r}: files of results cannot hold that name; leave '/', and a dot "
+                "at the start, out"
+            )
         if name == IN_DOMAIN or name in schema.SWEEP:
             what = "the held-out rows" if name == IN_DOMAIN else "a coordinate of every result"
             raise SchemaError(f"test set {name!r}: the name is that of {what}; choose another")
@@ -77,17 +83,16 @@ def label_sweep(
         "converged": found.converged,
         "fits": found.n_fits,
     }
-    coords = {
-        name: (declared.dims, values[name], declared.attrs())
-        for name, declared in schema.SWEEP.items()
-    }
+    coords = {}
+    for name, declared in schema.SWEEP.items():
+        about = declared.attrs()
+        if np.asarray(values[name]).dtype == object:
+            del about["units"]
+        coords[name] = (declared.dims, values[name], about)
     variables = {}
     for name, accuracy in found.accuracy.items():
-        about = schema.ACCURACY.attrs() | {
-            "n_classes": len(labels), "n_test_rows": found.n_test[name],
-        }  # fmt: skip
-        about["test_set"] = name
-        variables[name] = (schema.ACCURACY.dims, accuracy, about)
+        said_of = {"n_classes": len(labels), "n_test_rows": found.n_test[name], "test_set": name}
+        variables[name] = (schema.ACCURACY.dims, accuracy, schema.ACCURACY.attrs() | said_of)
     said = {
         "metric": "probe_sweep",
         **attrs,

@@ -90,13 +90,17 @@ class SweepLayout:
 
 def spans_of(n_rows: int) -> list[int]:
     """Cut a test set into spans that are scored by a task each; no option moves them."""
-    rows = max(_SPAN, -(-n_rows // _SPANS // BLOCK_ROWS) * BLOCK_ROWS)
-    return list(range(0, n_rows, rows))
+    return list(range(0, n_rows, _span(n_rows)))
+
+
+def _span(n_rows: int) -> int:
+    return max(_SPAN, -(-n_rows // _SPANS // BLOCK_ROWS) * BLOCK_ROWS)
 
 
 def lay_out_sweep(
     source: Any, tests: Sequence[Any], cut: Cut, sizes: Any, options: Options, *,
-    iterations: int, n_tasks: int, n_workers: int, step: int, itemsize: int, resident: int = 0,
+    iterations: int, n_tasks: int, n_workers: int, step: int, itemsize: int,
+    in_memory: bool = False,
 ) -> SweepLayout:  # fmt: skip
     """Choose how many replicates' rows a process holds, and say what that takes.
 
@@ -112,8 +116,8 @@ def lay_out_sweep(
         Replicates; tasks at once in a process; processes.
     step, itemsize
         Rows of a chunk, and bytes of a value as it is read.
-    resident
-        Bytes of rows that the process holds already (arrays in memory).
+    in_memory
+        Whether the caller holds the rows in memory: nothing is gained by holding them twice.
 
     Raises
     ------
@@ -134,20 +138,20 @@ def lay_out_sweep(
     chunk = min(step, source.n_rows) * d * itemsize
     each = largest * d * (8 + itemsize) + largest * (24 + 32 * classes)
     block = BLOCK_ROWS * d * (8 + itemsize) + chunk
-    held = iterations * min(sum(min(max(cut.first_held_out), int(s)) for s in np.ravel(sizes)),
-                            source.n_rows) * 8  # fmt: skip
+    # The order of a replicate: rows and their classes, which this process holds of all of them, and
+    # a task of one, with places and what of it is used.
+    order = sum(min(max(cut.first_held_out), int(s)) for s in np.ravel(sizes))
+    held = 16 * iterations * order
     probes = iterations * cut.n_splits * classes * d * 8
+    marks = iterations * len(set(cut.first_held_out)) * min(_span(source.n_rows), source.n_rows)
     terms = {
         "libraries": LIBRARIES + _SCIKIT,
-        "rows in memory": resident,
         "orders and labels": held + 48 * source.n_rows + 12 * sum(t.n_rows for t in tests),
-        "training": n_tasks * max(each + chunk, block + probes),
+        "training": n_tasks * (40 * order + max(each + chunk, block + probes + marks)),
         "replicates": 0,
     }
-    if resident:
-        # Taken from memory, not read: nothing is gained by holding them twice.
-        most = 0
-    else:
+    most = 0
+    if not in_memory:
         most = -(-n_tasks // cut.n_splits) + 1
         terms["replicates"] = most * front * d * itemsize
         if sum(terms.values()) > allowed:

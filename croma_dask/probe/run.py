@@ -14,65 +14,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from croma_dask import __version__, fingerprint
-from croma_dask.cluster import active_client, for_client, tasks_a_process, workers_of
-from croma_dask.cohort.align import Embedding
-from croma_dask.errors import SchemaError, name_rows
-from croma_dask.first_pass import look_over, open_source
 from croma_dask.index.resident import release
 from croma_dask.index.scratch import Scratch
-from croma_dask.index.source import RowSource
 from croma_dask.options import Options
-from croma_dask.probe.cut import Cut, check_schedule
+from croma_dask.probe.cut import Cut
 from croma_dask.probe.fit import balanced_accuracy
 from croma_dask.probe.job import Front, SweepJob, fit_split, read_fit, read_hits, score_span
-from croma_dask.probe.layout import SweepLayout, lay_out_sweep, spans_of
-from croma_dask.probe.schedule import SplitPlan
-from croma_dask.probe.slides import SlideArrangement, arrange_replicates, group_rows
+from croma_dask.probe.layout import spans_of
+from croma_dask.probe.opened import Opened, Protocol, Rows, few_classes, open_sweep
+from croma_dask.probe.slides import arrange_replicates
 from croma_dask.progress import Progress
 from croma_dask.resume import take_folder
 from croma_dask.tasks import run_graph
 
-__all__ = ["Protocol", "Rows", "Sweep", "plan_sweep", "run_sweep"]
+__all__ = ["Sweep", "run_sweep"]
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
 FORMAT = 1
 """Raised when what a sweep keeps in scratch changes."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows with their classes.
-
-    Attributes
-    ----------
-    embedding
-        Stored rows.
-    rows
-        (n,) stored row of each, or None where they are all in order.
-    labels
-        (n,) int64 class.
-    name
-        What errors call them.
-    """
-
-    embedding: Embedding
-    rows: I64 | None
-    labels: I64
-    name: str
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """What is done with the rows; arguments as of `probe_sweep_over_test_sets`."""
-
-    schedule: Sequence[SplitPlan]
-    rows_per_slide: int = 1
-    iterations: int = 20
-    seed: int = 1000
-    validation_fraction: float | None = None
-    arrange_slides: SlideArrangement | None = None
 
 
 @dataclass(frozen=True)
@@ -104,77 +65,6 @@ class Sweep:
     fingerprint: str
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """Rows by reference, and how they would be worked on."""
-
-    options: Options
-    client: Any
-    n_tasks: int
-    sources: tuple[RowSource, ...]
-    digests: tuple[str, ...]
-    cut: Cut
-    layout: SweepLayout
-
-
-def plan_sweep(
-    rows: Rows, confounders: I64, tests: Sequence[Rows], how: Protocol, options: Options,
-    client: Any = None,
-) -> SweepLayout:  # fmt: skip
-    """Tell what a sweep will cost; read nothing."""
-    with contextlib.ExitStack() as keep:
-        return _open(rows, confounders, tests, how, options, client, keep, dry=True).layout
-
-
-def _open(
-    rows: Rows, confounders: I64, tests: Sequence[Rows], how: Protocol, options: Options,
-    client: Any, keep: contextlib.ExitStack, *, dry: bool = False,
-) -> _Opened:  # fmt: skip
-    cells = group_rows(confounders, rows.labels)
-    sizes = np.array([[cell.size for cell in level] for level in cells])
-    cut = check_schedule(
-        how.schedule, sizes, rows_per_slide=how.rows_per_slide, iterations=how.iterations,
-        validation_fraction=how.validation_fraction,
-    )  # fmt: skip
-    client = active_client() if client is None else client
-    options = for_client(options, client)
-    n_tasks = tasks_a_process(client, options)
-    embedding = rows.embedding
-    n_workers = workers_of(client)
-    in_memory = not embedding.stored and isinstance(embedding.data, np.ndarray)
-    layout = lay_out_sweep(
-        _Shape(rows), [_Shape(test) for test in tests], cut, sizes, options,
-        iterations=how.iterations, n_tasks=n_tasks, n_workers=n_workers,
-        step=embedding.data.chunk_rows if embedding.stored else 4096,
-        itemsize=embedding.dtype.itemsize,
-        # A memory map is read from disk like a store; what is held is held by the caller.
-        resident=0 if not in_memory or client is not None else 1,
-    )  # fmt: skip
-    if dry:
-        return _Opened(options, client, n_tasks, (), (), cut, layout)
-    seen: dict[int, tuple[RowSource, str]] = {}
-    for part in (rows, *tests):
-        # Several test sets of one embedding are opened, and looked over, once.
-        if id(part.embedding) not in seen:
-            source = open_source(
-                part.embedding, options, keep, streamed=True, workers=client is not None
-            )
-            seen[id(part.embedding)] = source, _check_finite(part, source, options, client)
-    found = [seen[id(part.embedding)] for part in (rows, *tests)]
-    return _Opened(
-        options, client, n_tasks, tuple(source for source, _ in found),
-        tuple(digest for _, digest in found), cut, layout,
-    )  # fmt: skip
-
-
-class _Shape:
-    """Size of some rows."""
-
-    def __init__(self, rows: Rows) -> None:
-        self.n_rows = int(rows.labels.shape[0])
-        self.n_features = rows.embedding.n_features
-
-
 def run_sweep(
     rows: Rows, confounders: I64, tests: Mapping[str, Rows], how: Protocol, options: Options,
     client: Any = None,
@@ -199,8 +89,9 @@ def run_sweep(
     MemoryLimitError
         A probe does not fit the allowed memory.
     """
+    tests = {name: few_classes(part, rows) for name, part in tests.items()}
     with contextlib.ExitStack() as keep:
-        opened = _open(rows, confounders, list(tests.values()), how, options, client, keep)
+        opened = open_sweep(rows, confounders, list(tests.values()), how, options, client, keep)
         fronts = [
             Front.of(order, rows.labels, opened.cut)
             for order in arrange_replicates(
@@ -226,29 +117,23 @@ def run_sweep(
         return _collect(job, spans, list(tests), opened.digests[0], training)
 
 
-def _check_finite(part: Rows, source: RowSource, options: Options, client: Any) -> str:
-    """Look at all rows once; return their fingerprint."""
-    profile, digest = look_over(source, part.embedding, options, client)
-    if profile.n_bad:
-        named = name_rows(profile.first_bad, total=profile.n_bad)
-        raise SchemaError(
-            f"{part.name} holds NaN or infinite values in {named} ({profile.n_bad} of "
-            f"{profile.n_rows}); leave these rows out or mend them"
-        )
-    return digest
-
-
 def _key(
-    opened: _Opened, parts: Sequence[Rows], names: Iterable[str], fronts: Sequence[Front]
+    opened: Opened, parts: Sequence[Rows], names: Iterable[str], fronts: Sequence[Front]
 ) -> str:
     """Name a sweep by all that its numbers depend on."""
+    import scipy  # type: ignore[import-untyped]
     import sklearn
 
-    said = [FORMAT, __version__, sklearn.__version__, list(names), list(opened.digests)]
+    versions = [__version__, sklearn.__version__, scipy.__version__]
+    said = [FORMAT, versions, list(names), list(opened.digests)]
     found: list[str | bytes] = [json.dumps(said), repr(opened.cut)]
     for part in parts:
         found += [part.labels.tobytes(), b"" if part.rows is None else part.rows.tobytes()]
-    found += [front.rows.tobytes() for front in fronts]
+    # Where cells begin counts as well: the same rows in a row may be of other cells. Digested one
+    # after the other, so that their bytes are not held side by side.
+    found += [
+        fingerprint.text_digest(front.rows.tobytes(), front.edges.tobytes()) for front in fronts
+    ]
     return fingerprint.text_digest("probe sweep", *found)
 
 
@@ -266,7 +151,7 @@ def _prepare(job: SweepJob, fronts: Sequence[Front], parts: Sequence[Rows]) -> N
             part.rows.astype(np.int64).tofile(job.file("rows", which))
 
 
-def _run_fits(job: SweepJob, opened: _Opened) -> None:
+def _run_fits(job: SweepJob, opened: Opened) -> None:
     probes = [(s, r) for r in range(job.iterations) for s in range(job.cut.n_splits)]
     token = uuid.uuid4().hex
     # Replicate by replicate: what a process holds of one serves its probes one after the other.
@@ -275,7 +160,7 @@ def _run_fits(job: SweepJob, opened: _Opened) -> None:
          dict.fromkeys(keys, 1), "probes", opened)  # fmt: skip
 
 
-def _run_scores(job: SweepJob, opened: _Opened) -> list[list[int]]:
+def _run_scores(job: SweepJob, opened: Opened) -> list[list[int]]:
     token = uuid.uuid4().hex
     tasks: dict[str, tuple[Any, ...]] = {}
     work: dict[str, int] = {}
@@ -291,7 +176,7 @@ def _run_scores(job: SweepJob, opened: _Opened) -> list[list[int]]:
 
 def _run(
     job: SweepJob, token: str, tasks: dict[str, tuple[Any, ...]], work: dict[str, int], unit: str,
-    opened: _Opened,
+    opened: Opened,
 ) -> None:  # fmt: skip
     shared = f"croma-sweep-{token}"
     graph: dict[str, Any] = {shared: job}

@@ -45,8 +45,9 @@ def slide_rows(slides: Coded, used: I64, cell: I64, rows_per_slide: int | None, 
     if (count > 1).any():
         torn = [slides.names[int(key % len(slides.names))] for key in names[count > 1]]
         raise SchemaError(
-            f"rows of {len(torn)} of {names.size} slides of column {column!r} do not follow one another within "
-            f"their label and confounder: {name_items(torn)}; sort the cohort by slide"
+            f"rows of {len(torn)} of {names.size} slides of column {column!r} do not follow one "
+            f"another within their label and confounder: {name_items(torn)}; sort the cohort by "
+            "slide"
         )
     size = int(length[np.argmin(edges)]) if rows_per_slide is None else int(rows_per_slide)
     odd = np.flatnonzero(length != size)

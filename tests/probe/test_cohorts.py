@@ -139,7 +139,9 @@ def test_slides__by_column_are_checked(arrays: Any, place: Path) -> None:
 
     torn = frame.copy()
     torn.loc[[0, 3], "group_id"] = ["slide-1", "slide-0"]
-    with pytest.raises(SchemaError, match=r"1 of 80 slides .*do not follow one another.*sort the cohort"):
+    with pytest.raises(
+        SchemaError, match=r"1 of 80 slides .*do not follow one another.*sort the cohort"
+    ):
         sweep_cohort(x, torn, **HOW, slide="group_id")
     short = frame.drop(index=5)
     with pytest.raises(SchemaError, match=r"1 of 80 slides .*'slide-1 \(2\)'"):

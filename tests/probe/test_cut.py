@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from croma_dask.errors import SchemaError
 from croma_dask.probe.cut import CellCut, Cut, check_rows, check_schedule
-from croma_dask.probe.schedule import linear_schedule, pathorob_schedule
+from croma_dask.probe.linear import linear_schedule
+from croma_dask.probe.schedule import pathorob_schedule
 from croma_dask.probe.slides import arrange_replicates, group_rows
 from tests.probe.glue import cohort, sweep
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croma_dask.errors import SchemaError
+from croma_dask.probe.linear import linear_schedule
 from croma_dask.probe.names import PATHOROB_ORDER
 from croma_dask.probe.schedule import (
     PATHOROB_SPLITS,
     association,
-    linear_schedule,
     pathorob_schedule,
     schedule_cramers_v,
 )

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from croma_dask.errors import SchemaError
 from croma_dask.probe.cut import check_schedule
+from croma_dask.probe.linear import linear_schedule
 from croma_dask.probe.names import PATHOROB_ORDER, names_to_indices
-from croma_dask.probe.schedule import linear_schedule
 from croma_dask.probe.slides import arrange_replicates, group_rows
 from croma_dask.probe.tolkach import tolkach_arrangement
 from tests.probe.glue import sweep

@@ -1,0 +1,128 @@
+"""Test sets of a cohort's sweep: what a caller names becomes rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from croma_dask.cohort.align import Embedding, resolve
+from croma_dask.cohort.manifest import read_columns
+from croma_dask.cohort.store import StoredCohort
+from croma_dask.errors import SchemaError, name_items, name_rows
+from croma_dask.probe.opened import Rows
+
+__all__ = ["Chooser", "opened_cohort", "stored_rows"]
+
+I64 = NDArray[np.int64]
+
+
+def opened_cohort(cohort: Any) -> Any:
+    """Open a cohort that is given by its place; pass everything else through."""
+    return StoredCohort(cohort) if isinstance(cohort, str | os.PathLike) else cohort
+
+
+def stored_rows(embedding: Embedding, rows: I64, n_rows: int) -> I64 | None:
+    """Look the stored row of each row up; None where they are all of them in order."""
+    if embedding.tile_of_row is not None:
+        return np.asarray(embedding.tile_of_row, np.int64)[rows]
+    return None if rows.size == n_rows == embedding.n_tiles else rows
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """Makes rows of what a caller names as a test set."""
+
+    embedding: Embedding
+    frame: Any
+    labels: I64
+    used: I64
+    label: str
+    classes: list[str]
+
+    def rows(self, name: str, given: Any) -> Rows:
+        """Rows of one test set."""
+        what = f"test set {name!r}"
+        if isinstance(given, str | os.PathLike | StoredCohort) or hasattr(given, "data_vars"):
+            return self._other(what, *resolve(opened_cohort(given), None, (self.label,)))
+        if isinstance(given, tuple) and len(given) == 2:
+            return self._other(what, *resolve(given[0], given[1], (self.label,)))
+        if isinstance(given, Mapping):
+            chosen = self._by_columns(what, given)
+        else:
+            chosen = self._by_place(what, given)
+        if chosen.size == 0:
+            raise SchemaError(f"{what} has no rows")
+        shared = np.intersect1d(chosen, self.used)
+        if shared.size:
+            raise SchemaError(
+                f"{what} and the sweep share {name_rows(shared[:5], total=int(shared.size))}: what "
+                "is trained on is no test; leave them out of one of the two (confounder_order= and "
+                "label_order= say which rows the sweep uses)"
+            )
+        self._check_labels(what, self.labels[chosen])
+        stored = stored_rows(self.embedding, chosen, self.labels.size)
+        return Rows(self.embedding, stored, self.labels[chosen], what)
+
+    def _other(self, what: str, embedding: Embedding, frame: Any) -> Rows:
+        if embedding.n_features != self.embedding.n_features:
+            raise SchemaError(
+                f"{what} has {embedding.n_features} features, the cohort has "
+                f"{self.embedding.n_features}; both must come from one model"
+            )
+        (column,) = read_columns(frame, [self.label])
+        place = {level: at for at, level in enumerate(self.classes)}
+        table = np.array([place.get(level, -1) for level in column.names], np.int64)
+        labels = table[column.codes]
+        if labels.size == 0:
+            raise SchemaError(f"{what} has no rows")
+        self._check_labels(what, labels)
+        return Rows(
+            embedding, stored_rows(embedding, np.arange(labels.size), labels.size), labels, what
+        )
+
+    def _check_labels(self, what: str, labels: I64) -> None:
+        other = np.flatnonzero(labels < 0)
+        if other.size:
+            raise SchemaError(
+                f"{what}: {name_rows(other[:5], total=int(other.size))} of it have other labels "
+                f"than the sweep's {name_items(self.classes)}; leave them out"
+            )
+
+    def _by_columns(self, what: str, given: Mapping[str, Any]) -> I64:
+        keep = np.ones(self.labels.size, bool)
+        for name, values in given.items():
+            (column,) = read_columns(self.frame, [str(name)])
+            wanted = [values] if isinstance(values, str) else [str(value) for value in values]
+            absent = [value for value in wanted if value not in column.names]
+            if absent:
+                raise SchemaError(
+                    f"{what}: column {name!r} has no {name_items(absent)}; it has "
+                    f"{name_items(column.names, limit=20)}"
+                )
+            keep &= np.isin(column.codes, [column.names.index(value) for value in wanted])
+        return np.flatnonzero(keep)
+
+    def _by_place(self, what: str, given: Any) -> I64:
+        n = self.labels.size
+        if isinstance(given, slice):
+            return np.arange(n)[given]
+        places = np.asarray(given)
+        if places.dtype == bool and places.shape == (n,):
+            return np.flatnonzero(places)
+        if places.ndim != 1 or places.dtype.kind not in "iu":
+            raise SchemaError(
+                f"{what} is a cohort, an (embedding, manifest) pair, a mask of {n} rows, row "
+                f"positions, a slice, or a mapping of columns to values; found {type(given)}"
+                + (f" of shape {places.shape}" if places.dtype == bool else "")
+            )
+        outside = np.flatnonzero((places < 0) | (places >= n))
+        if outside.size:
+            raise SchemaError(
+                f"{what} names row {int(places[outside[0]])}; the cohort has rows 0 to {n - 1}"
+            )
+        return np.unique(places).astype(np.int64)
