@@ -25,8 +25,8 @@ _SPAN = 16 * BLOCK_ROWS
 
 _SPANS = 256
 
-_SECONDS_A_BYTE = 1.3e-8
-"""Of a training matrix, for all fits of one probe: some 40 passes a fit, at 5 GB/s (measured)."""
+_SECONDS_A_BYTE = 3e-9
+"""Of a training matrix, for one fit whose classes overlap (measured, benchmarks/README.md)."""
 
 
 @dataclass(frozen=True)
