@@ -23,7 +23,7 @@ demo: $(VENV)/.has-runtime
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.has-dev
-	$(BIN)/python -m pytest -q $(ARGS)
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
 
 slow: $(VENV)/.has-dev
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
