@@ -69,8 +69,8 @@ def main(ctx: click.Context) -> None:
     \b
     croma-dask ingest features.npy manifest.csv cohort.zarr
     croma-dask score cohort.zarr --confounder center
-    croma-dask probe cohort.zarr --confounder center --schedule linear:10:5
-    croma-dask index cohort.zarr          # from some 300,000 rows on: score --index auto
+    croma-dask probe cohort.zarr --confounder center --schedule camelyon --rows-per-slide 300
+    croma-dask index cohort.zarr --kind ivf    # from some 300,000 rows on: score --index auto
     """
     shown = warnings.showwarning
     ctx.call_on_close(lambda: setattr(warnings, "showwarning", shown))

@@ -34,6 +34,8 @@ def key_values(ctx: click.Context, param: click.Parameter, values: Sequence[str]
         name, found, text = value.partition("=")
         if not found:
             raise click.BadParameter(f"{value!r}; expected NAME=VALUE")
+        if name in pairs:
+            raise click.BadParameter(f"{name!r} is given twice")
         pairs[name] = text
     return pairs
 

@@ -87,7 +87,8 @@ def probe(
     interrupted.
 
     \b
-    croma-dask probe cohort.zarr --confounder center --schedule linear:10:5 --out sweep.zarr
+    croma-dask probe cohort.zarr --confounder center --schedule linear:10:5 \\
+        --validation-fraction 0.1 --out sweep.zarr
     croma-dask probe camelyon.zarr --confounder center --schedule camelyon --rows-per-slide 300
     """
     from croma_dask.cohort.store import StoredCohort
@@ -143,7 +144,7 @@ def _selection(name: str, text: str) -> dict[str, list[str]]:
 
 def _schedule(text: str, cohort: Any, options: dict[str, Any]) -> Any:
     """Read a schedule: a name, ``linear:SLIDES:SPLITS``, or a file."""
-    if text.startswith("linear:"):
+    if text.startswith("linear"):
         from croma_dask.cohort.manifest import read_columns
         from croma_dask.probe.linear import linear_schedule
 
@@ -160,7 +161,7 @@ def _schedule(text: str, cohort: Any, options: dict[str, Any]) -> Any:
             len(levels), len(classes), int(parts[0]), int(parts[1]),
             rows_per_slide=options["rows_per_slide"] or 1,
         )  # fmt: skip
-    if text.endswith(".json") or Path(text).is_file():
+    if text.endswith(".json"):
         return _read_schedule(text)
     return text
 
@@ -170,7 +171,7 @@ def _read_schedule(path: str) -> Sequence[Any]:
 
     try:
         found = json.loads(Path(path).read_text())
-    except (OSError, ValueError) as err:
+    except (OSError, ValueError, RecursionError) as err:
         raise SchemaError(f"schedule {path!r} cannot be read: {err}") from err
     if not isinstance(found, list):
         raise SchemaError(f"schedule {path!r} is a JSON list of splits, found {type(found)}")

@@ -106,14 +106,17 @@ def take_folder(
         else:
             log.warning("deleting what the same run left in %s, as asked for", scratch.path)
             scratch.empty()
-    return _held(scratch, lock, key, root, options, keep, holds)
+    return _held(scratch, lock, key, root, options, keep, holds, empty="goes")
 
 
 def _held(
     scratch: Scratch, lock: IO[str] | None, key: str, root: Path, options: Options,
-    keep: contextlib.ExitStack, holds: Callable[[Scratch], bool],
+    keep: contextlib.ExitStack, holds: Callable[[Scratch], bool], empty: str = "stays",
 ) -> Scratch:  # fmt: skip
-    """Hold a folder until the caller is done; another one, where somebody else has this one."""
+    """Hold a folder until the caller is done; another one, where somebody else has this one.
+
+    `empty` says what becomes of one that holds nothing to resume from when a run fails.
+    """
     beside = lock is None
     if lock is None:
         # The same run goes on elsewhere: leave it alone and work beside it.
@@ -132,6 +135,8 @@ def _held(
         elif holds(scratch):
             # Interrupted or failed: what was found stays for the next try, where that can find it.
             log.warning("what was found so far stays in %s: the same call resumes", scratch.path)
+        elif empty == "goes":
+            scratch.remove()
 
     keep.push(leave)
     return scratch

@@ -22,7 +22,7 @@ from croma_dask.probe.run import run_sweep
 from croma_dask.probe.schedule import SplitPlan, pathorob_schedule
 from croma_dask.probe.slide_column import slide_rows
 from croma_dask.probe.slides import SlideArrangement
-from croma_dask.probe.tested import Chooser, opened_cohort, stored_rows
+from croma_dask.probe.tested import Chooser, by_manifest, check_once, opened_cohort, stored_rows
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -92,7 +92,8 @@ def sweep_cohort(
         column to the value or values of the rows meant, e.g. ``{"center": "UMCU"}``. Rows that the
         sweep itself uses may not be among them.
     iterations, seed, validation_fraction, arrange_slides, client, **options
-        As of :func:`croma_dask.downstream.probe_sweep_over_test_sets`.
+        As of :func:`croma_dask.downstream.probe_sweep_over_test_sets`; an arrangement gets the rows
+        of the manifest.
 
     Returns
     -------
@@ -146,6 +147,9 @@ def plan_probe_sweep(
         "validation_fraction": None, "arrange_slides": None,
     }  # fmt: skip
     given = {name: arguments.pop(name, value) for name, value in defaults.items()}
+    absent = [name for name in ("confounder", "schedule") if name not in arguments]
+    if absent:
+        raise TypeError(f"plan_probe_sweep misses the argument {absent[0]!r}")
     needed = {name: arguments.pop(name) for name in ("confounder", "schedule")}
     asked = _ask(cohort, manifest, **needed, **given, options=arguments)
     return plan_sweep(
@@ -159,6 +163,8 @@ def _ask(
     test_sets: Mapping[str, Any] | None, iterations: int, seed: int,
     validation_fraction: float | None, arrange_slides: Any, options: Mapping[str, Any],
 ) -> _Asked:  # fmt: skip
+    if test_sets is not None and not isinstance(test_sets, Mapping):
+        raise SchemaError(f"test_sets maps names to rows, found {type(test_sets)}")
     settings = merged(**options)
     columns = [label, confounder, *([] if slide is None else [slide])]
     if len(set(columns)) < len(columns):
@@ -179,6 +185,8 @@ def _ask(
         coded[1], confounder, confounder_order, of_dataset[0], "confounder_order"
     )
     labels, classes = _indices(coded[0], label, label_order, of_dataset[1], "label_order")
+    if isinstance(schedule, str):
+        _check_named(schedule, levels, classes)
     used = np.flatnonzero((confounders >= 0) & (labels >= 0))
     if used.size == 0:
         raise SchemaError(
@@ -197,17 +205,30 @@ def _ask(
         )
     if isinstance(schedule, str):
         schedule = pathorob_schedule(schedule, rows_per_slide=n_rows)
-    rows = Rows(embedding, stored_rows(embedding, used, labels.size), labels[used], "the cohort")
+    stored = stored_rows(embedding, used, labels.size)
+    check_once(stored, used)
+    rows = Rows(embedding, stored, labels[used], "the cohort")
     check_names(list(test_sets or {}))
     chooser = Chooser(embedding, frame, labels, used, label, classes)
     tests = {name: chooser.rows(name, given) for name, given in (test_sets or {}).items()}
-    how = Protocol(schedule, n_rows, iterations, seed, validation_fraction, arrange_slides)
+    arrange = None if arrange_slides is None else by_manifest(arrange_slides, used)
+    how = Protocol(schedule, n_rows, iterations, seed, validation_fraction, arrange)
     attrs = {
         "confounder_column": confounder, "label_column": label, "n_rows": int(labels.size),
         "n_rows_used": int(used.size), "n_rows_left_out": left_out,
         **({} if slide is None else {"slide_column": slide}),
     }  # fmt: skip
     return _Asked(rows, confounders[used], tests, how, settings, (levels, classes), attrs)
+
+
+def _check_named(schedule: str, levels: list[str], classes: list[str]) -> None:
+    wanted = [len(names) for names in PATHOROB_ORDER[schedule]]
+    if [len(levels), len(classes)] != wanted:
+        raise SchemaError(
+            f"schedule {schedule!r} is for {wanted[0]} confounder levels and {wanted[1]} labels, "
+            f"the cohort has {len(levels)} and {len(classes)}: choose as many with "
+            "confounder_order= and label_order="
+        )
 
 
 def _columns_of(test_sets: Mapping[str, Any] | None) -> list[str]:
@@ -224,10 +245,17 @@ def _indices(
     column: Coded, name: str, order: Any, usual: Any, argument: str
 ) -> tuple[I64, list[str]]:
     """Index of every row's name, -1 of names that are not in the order; and the order."""
+    if order is None and usual is not None and not set(usual) <= set(column.names):
+        # Sorted names would confound other cells than the schedule was written for.
+        raise SchemaError(
+            f"column {name!r} has {name_items(column.names, limit=20)} and not the schedule's "
+            f"{name_items(usual, limit=20)}: say as {argument}= which name is which of these, in "
+            "their order"
+        )
     if order is None:
-        order = usual if usual is not None and set(usual) <= set(column.names) else column.names
-    if isinstance(order, str):
-        raise SchemaError(f"{argument} is a list of names, found the text {order!r}")
+        order = column.names if usual is None else usual
+    if not isinstance(order, list | tuple | np.ndarray):
+        raise SchemaError(f"{argument} is a list of names, found {order!r}")
     names = [str(level) for level in order]
     if len(set(names)) < len(names):
         twice = sorted({level for level in names if names.count(level) > 1})

@@ -12,7 +12,7 @@ from croma_dask import schema
 from croma_dask.errors import SchemaError
 from croma_dask.probe.opened import Protocol
 from croma_dask.probe.run import Sweep
-from croma_dask.probe.schedule import schedule_cramers_v
+from croma_dask.probe.schedule import association
 from croma_dask.probe.slides import IN_DOMAIN, replicate_seeds
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def label_sweep(
     values: dict[str, Any] = {
         "split": np.arange(n_splits),
         "iteration": np.arange(iterations),
-        "cramers_v": schedule_cramers_v(how.schedule),
+        "cramers_v": association(found.training),
         "replicate_seed": np.array(replicate_seeds(how.seed, iterations)),
         "training_rows": found.training.sum(axis=(1, 2)),
         "training_table": found.training,
@@ -89,15 +89,18 @@ def label_sweep(
         if np.asarray(values[name]).dtype == object:
             del about["units"]
         coords[name] = (declared.dims, values[name], about)
+    # Indices that no row has, and classes that are never trained, are no classes to guess among.
+    n_classes = int(found.training.any(axis=(0, 1)).sum())
     variables = {}
     for name, accuracy in found.accuracy.items():
-        said_of = {"n_classes": len(labels), "n_test_rows": found.n_test[name], "test_set": name}
+        said_of = {"n_classes": n_classes, "n_test_rows": found.n_test[name], "test_set": name}
         variables[name] = (schema.ACCURACY.dims, accuracy, schema.ACCURACY.attrs() | said_of)
     said = {
         "metric": "probe_sweep",
         **attrs,
         "rows_per_slide": how.rows_per_slide,
-        "seed": how.seed,
+        # Files hold 64 bits.
+        "seed": int(how.seed) if abs(int(how.seed)) < 2**63 else str(how.seed),
         "validation_fraction": (
             "1 / max_train_slides" if how.validation_fraction is None else how.validation_fraction
         ),

@@ -28,6 +28,9 @@ _SPANS = 256
 _SECONDS_A_BYTE = 3e-9
 """Of a training matrix, for one fit whose classes overlap (measured, benchmarks/README.md)."""
 
+_SECONDS_A_FIT = 6e-3
+"""Of the smallest ones (measured on the demo store)."""
+
 
 @dataclass(frozen=True)
 class SweepLayout:
@@ -166,13 +169,15 @@ def lay_out_sweep(
             f"(--memory) to {format_bytes(peak * 1.01)}, lower threads=, or train on fewer rows"
         )
     total = sum(rows) * iterations
+    n_fits = cut.n_splits * iterations * C_GRID.size
+    work = total * d * 8 * _SECONDS_A_BYTE * C_GRID.size + n_fits * _SECONDS_A_FIT
     n_scored = sum(len(spans_of(t.n_rows)) for t in (source, *tests))
     read = (front if most else sum(rows)) * iterations + source.n_rows
     return SweepLayout(
         n_rows=int(source.n_rows), n_features=d, n_splits=cut.n_splits, iterations=iterations,
-        n_fits=cut.n_splits * iterations * C_GRID.size, most=most, tasks_at_once=n_tasks,
+        n_fits=n_fits, most=most, tasks_at_once=n_tasks,
         n_tasks=cut.n_splits * iterations + n_scored,
         bytes_read=(read + sum(t.n_rows for t in tests)) * d * itemsize,
         peak=peak, allowed=allowed, terms={k: v for k, v in terms.items() if v},
-        seconds=total * d * 8 * _SECONDS_A_BYTE * C_GRID.size / (n_tasks * max(n_workers, 1)),
+        seconds=work / (n_tasks * max(n_workers, 1)),
     )  # fmt: skip

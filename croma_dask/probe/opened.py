@@ -19,9 +19,17 @@ from croma_dask.options import Options
 from croma_dask.probe.cut import Cut, check_schedule
 from croma_dask.probe.layout import SweepLayout, lay_out_sweep
 from croma_dask.probe.schedule import SplitPlan
-from croma_dask.probe.slides import SlideArrangement, group_rows
+from croma_dask.probe.slides import SlideArrangement, group_rows, replicate_seeds
 
-__all__ = ["Opened", "Protocol", "Rows", "few_classes", "open_sweep", "plan_sweep"]
+__all__ = [
+    "Opened",
+    "Protocol",
+    "Rows",
+    "few_classes",
+    "in_store_order",
+    "open_sweep",
+    "plan_sweep",
+]
 
 I64 = NDArray[np.int64]
 
@@ -109,6 +117,7 @@ def open_sweep(
         how.schedule, sizes, rows_per_slide=how.rows_per_slide, iterations=how.iterations,
         validation_fraction=how.validation_fraction,
     )  # fmt: skip
+    replicate_seeds(how.seed, how.iterations)
     client = active_client() if client is None else client
     options = for_client(options, client)
     n_tasks = tasks_a_process(client, options)
@@ -146,6 +155,14 @@ class _Shape:
     def __init__(self, rows: Rows) -> None:
         self.n_rows = int(rows.labels.shape[0])
         self.n_features = rows.embedding.n_features
+
+
+def in_store_order(part: Rows) -> Rows:
+    """Order the rows of a test set as they are stored: hits are counts, and reading is cheaper."""
+    if part.rows is None:
+        return part
+    order = np.argsort(part.rows, kind="stable")
+    return replace(part, rows=part.rows[order], labels=part.labels[order])
 
 
 def few_classes(part: Rows, rows: Rows) -> Rows:

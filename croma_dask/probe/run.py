@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from croma_dask import __version__, fingerprint
+from croma_dask.errors import SupportWarning, name_items, warn
 from croma_dask.index.resident import release
 from croma_dask.index.scratch import Scratch
 from croma_dask.options import Options
@@ -21,7 +22,7 @@ from croma_dask.probe.cut import Cut
 from croma_dask.probe.fit import balanced_accuracy
 from croma_dask.probe.job import Front, SweepJob, fit_split, read_fit, read_hits, score_span
 from croma_dask.probe.layout import spans_of
-from croma_dask.probe.opened import Opened, Protocol, Rows, few_classes, open_sweep
+from croma_dask.probe.opened import Opened, Protocol, Rows, few_classes, in_store_order, open_sweep
 from croma_dask.probe.slides import arrange_replicates
 from croma_dask.progress import Progress
 from croma_dask.resume import take_folder
@@ -89,7 +90,7 @@ def run_sweep(
     MemoryLimitError
         A probe does not fit the allowed memory.
     """
-    tests = {name: few_classes(part, rows) for name, part in tests.items()}
+    tests = {name: in_store_order(few_classes(part, rows)) for name, part in tests.items()}
     with contextlib.ExitStack() as keep:
         opened = open_sweep(rows, confounders, list(tests.values()), how, options, client, keep)
         fronts = [
@@ -113,6 +114,10 @@ def run_sweep(
             spans = _run_scores(job, opened)
         finally:
             release()
+            if opened.client is not None:
+                # Their memory is the next run's, too; of a cluster that is gone it is nobody's.
+                with contextlib.suppress(OSError, TimeoutError):
+                    opened.client.run(release)
         training = _training(opened.cut, confounders, rows)
         return _collect(job, spans, list(tests), opened.digests[0], training)
 
@@ -124,7 +129,7 @@ def _key(
     import scipy  # type: ignore[import-untyped]
     import sklearn
 
-    versions = [__version__, sklearn.__version__, scipy.__version__]
+    versions = [__version__, sklearn.__version__, scipy.__version__, np.__version__]
     said = [FORMAT, versions, list(names), list(opened.digests)]
     found: list[str | bytes] = [json.dumps(said), repr(opened.cut)]
     for part in parts:
@@ -197,6 +202,18 @@ def _training(cut: Cut, confounders: I64, rows: Rows) -> I64:
     return training
 
 
+def _warn_untested(totals: I64, training: I64) -> None:
+    """Tell of classes that are trained and have no held-out row."""
+    trained = np.flatnonzero(training.any(axis=(0, 1)))
+    untested = [int(c) for c in trained if not totals[0, 0, c]]
+    if untested:
+        warn(
+            f"classes {name_items(untested)} are trained and have no held-out row: balanced "
+            "accuracy in domain is that of the others alone; train on fewer rows of their cells",
+            SupportWarning,
+        )
+
+
 def _collect(
     job: SweepJob, spans: list[list[int]], names: list[str], digest: str, training: I64
 ) -> Sweep:
@@ -208,6 +225,8 @@ def _collect(
     accuracy, n_test = {}, {}
     for which, name in enumerate(["in_domain", *names]):
         hits, totals = read_hits(job, which, spans[which])
+        if which == 0:
+            _warn_untested(totals, training)
         found = np.empty(shape)
         for split, replicate in np.ndindex(shape):
             found[split, replicate] = balanced_accuracy(

@@ -52,6 +52,8 @@ def as_count(value: Any, name: str, *, least: int = 1) -> int:
         number = operator.index(value)
     except TypeError as err:
         raise SchemaError(f"{name} must be a whole number, found {value!r}") from err
+    if number > 1 << 53:
+        raise SchemaError(f"{name} must be a number of rows or slides, found {number!r:.30}...")
     if number < least:
         raise SchemaError(f"{name} must be {least} or larger, found {number}")
     return number

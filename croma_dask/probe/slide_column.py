@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from croma_dask.cohort.manifest import Coded
 from croma_dask.errors import SchemaError, name_items
+from croma_dask.probe.schedule import as_count
 
 __all__ = ["slide_rows"]
 
@@ -49,7 +50,7 @@ def slide_rows(slides: Coded, used: I64, cell: I64, rows_per_slide: int | None, 
             f"another within their label and confounder: {name_items(torn)}; sort the cohort by "
             "slide"
         )
-    size = int(length[np.argmin(edges)]) if rows_per_slide is None else int(rows_per_slide)
+    size = int(length[0]) if rows_per_slide is None else as_count(rows_per_slide, "rows_per_slide")
     odd = np.flatnonzero(length != size)
     if odd.size:
         told = [f"{slides.names[int(code[edges[at]])]} ({length[at]})" for at in odd]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,9 @@ from croma_dask.cohort.manifest import read_columns
 from croma_dask.cohort.store import StoredCohort
 from croma_dask.errors import SchemaError, name_items, name_rows
 from croma_dask.probe.opened import Rows
+from croma_dask.probe.slides import SlideArrangement, SlideCells
 
-__all__ = ["Chooser", "opened_cohort", "stored_rows"]
+__all__ = ["Chooser", "by_manifest", "check_once", "opened_cohort", "stored_rows"]
 
 I64 = NDArray[np.int64]
 
@@ -31,6 +33,44 @@ def stored_rows(embedding: Embedding, rows: I64, n_rows: int) -> I64 | None:
     if embedding.tile_of_row is not None:
         return np.asarray(embedding.tile_of_row, np.int64)[rows]
     return None if rows.size == n_rows == embedding.n_tiles else rows
+
+
+def check_once(stored: I64 | None, used: I64) -> None:
+    """Refuse a sweep whose rows name a stored row twice: it would be trained and tested on.
+
+    Raises
+    ------
+    SchemaError
+        Naming the first rows of the manifest that repeat one.
+    """
+    if stored is None:
+        return
+    order = np.argsort(stored, kind="stable")
+    twin = order[1:][np.diff(stored[order]) == 0]
+    if twin.size:
+        raise SchemaError(
+            f"{name_rows(np.sort(used[twin])[:5], total=int(twin.size))} of the manifest repeat "
+            "embedding rows that others name: a probe would be trained and tested on the same row; "
+            "sweep a cohort in which each row stands once"
+        )
+
+
+def by_manifest(arrange: SlideArrangement, used: I64) -> SlideArrangement:
+    """Let an arrangement see the rows of the manifest in place of those of the sweep."""
+
+    def arranged(cells: SlideCells, rng: random.Random) -> SlideCells:
+        named = [[[used[slide].tolist() for slide in cell] for cell in row] for row in cells]
+        found = arrange(named, rng)
+        return [[[_places(used, slide) for slide in cell] for cell in row] for row in found]
+
+    return arranged
+
+
+def _places(used: I64, slide: Any) -> list[int]:
+    rows = np.asarray(slide, np.int64)
+    at = np.minimum(np.searchsorted(used, rows), used.size - 1)
+    # A row that is none of the sweep's is found out where arrangements are checked.
+    return [int(a) if used[a] == row else -1 for a, row in zip(at, rows, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -57,7 +97,7 @@ class Chooser:
             chosen = self._by_place(what, given)
         if chosen.size == 0:
             raise SchemaError(f"{what} has no rows")
-        shared = np.intersect1d(chosen, self.used)
+        shared = chosen[np.isin(self._tiles(chosen), self._tiles(self.used))]
         if shared.size:
             raise SchemaError(
                 f"{what} and the sweep share {name_rows(shared[:5], total=int(shared.size))}: what "
@@ -78,12 +118,29 @@ class Chooser:
         place = {level: at for at, level in enumerate(self.classes)}
         table = np.array([place.get(level, -1) for level in column.names], np.int64)
         labels = table[column.codes]
+        same = embedding is self.embedding or (
+            embedding.fingerprint and embedding.fingerprint == self.embedding.fingerprint
+        )
+        if same:
+            tiles = embedding.tile_of_row
+            mine = np.arange(labels.size) if tiles is None else tiles
+            shared = np.flatnonzero(np.isin(mine, self._tiles(self.used)))
+            if shared.size:
+                raise SchemaError(
+                    f"{what} is the same embedding as the cohort's, and its "
+                    f"{name_rows(shared[:5], total=int(shared.size))} are rows of the sweep: what "
+                    "is trained on is no test"
+                )
         if labels.size == 0:
             raise SchemaError(f"{what} has no rows")
         self._check_labels(what, labels)
         return Rows(
             embedding, stored_rows(embedding, np.arange(labels.size), labels.size), labels, what
         )
+
+    def _tiles(self, rows: I64) -> I64:
+        tiles = self.embedding.tile_of_row
+        return rows if tiles is None else np.asarray(tiles, np.int64)[rows]
 
     def _check_labels(self, what: str, labels: I64) -> None:
         other = np.flatnonzero(labels < 0)
@@ -97,7 +154,7 @@ class Chooser:
         keep = np.ones(self.labels.size, bool)
         for name, values in given.items():
             (column,) = read_columns(self.frame, [str(name)])
-            wanted = [values] if isinstance(values, str) else [str(value) for value in values]
+            wanted = [str(value) for value in np.atleast_1d(np.asarray(values, object))]
             absent = [value for value in wanted if value not in column.names]
             if absent:
                 raise SchemaError(

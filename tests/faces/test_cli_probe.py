@@ -96,6 +96,9 @@ def test_probe__plans(place: Path, tmp_path: Path) -> None:
 
 REFUSED = [
     (["--schedule", "linear:20"], 2, "linear:SLIDES:SPLITS"),
+    (["--schedule", "linear"], 2, "linear:SLIDES:SPLITS"),
+    (["--schedule", "[" * 5000], 2, "["),
+    (["--schedule", "linear:20:3", *["--test-rows", "u=center:C"] * 2], 2, "given twice"),
     (["--schedule", "kaiko"], 2, "kaiko"),
     (["--schedule", "linear:60:3"], 2, "split"),
     (["--schedule", "linear:20:3", "--test-rows", "u=center"], 2, "COLUMN:VALUE"),

@@ -110,19 +110,96 @@ def test_other_cohort__as_a_test_set(arrays: Any, place: Path, tmp_path: Path) -
         np.testing.assert_array_equal(found["unseen"], expected)
 
 
-def test_tiles_that_repeat__are_read_where_they_are(arrays: Any, tmp_path: Path) -> None:
-    """A manifest in another order than its rows, some of which it names twice."""
-    x, frame = arrays
-    rng = np.random.default_rng(4)
-    taken = np.concatenate([rng.permutation(300), rng.integers(0, 300, 20)])
-    chosen = frame.iloc[taken].reset_index(drop=True)
-    chosen["sample_id"] = [f"t{i}" for i in range(len(chosen))]
-    chosen["tile"] = taken
-    place = cd.write_cohort(tmp_path / "c.zarr", x[taken], chosen)
+def test_rows_in_another_order__are_read_where_they_are(arrays: Any) -> None:
+    """A manifest that is matched to its rows by id."""
+    import xarray as xr
+
     from croma_dask.probe.cohorts import sweep_cohort
 
-    expected = sweep_cohort(x[taken], chosen, **HOW)
-    np.testing.assert_array_equal(sweep_cohort(place, **HOW)["in_domain"], expected["in_domain"])
+    x, frame = arrays
+    order = np.random.default_rng(4).permutation(300)
+    named = xr.DataArray(
+        x, dims=("sample", "feature"), coords={"sample_id": ("sample", frame["sample_id"])}
+    )
+    mixed = frame.iloc[order].reset_index(drop=True)
+    how = {**HOW, "test_sets": {"unseen": {"center": "CWZ"}}}
+    expected = sweep_cohort(x[order], mixed, **how)
+    found = sweep_cohort(named, mixed, **how)
+    for name in ("in_domain", "unseen"):
+        np.testing.assert_array_equal(found[name], expected[name])
+
+
+def test_rows_that_are_swept__are_no_test(arrays: Any, place: Path) -> None:
+    """Whatever they are called: the same store again, or a row that two samples name."""
+    import xarray as xr
+
+    from croma_dask.probe.cohorts import sweep_cohort
+
+    x, frame = arrays
+    with pytest.raises(SchemaError, match="same embedding as the cohort's"):
+        sweep_cohort(place, **HOW, test_sets={"again": place})
+    named = xr.DataArray(
+        x, dims=("sample", "feature"), coords={"sample_id": ("sample", frame["sample_id"])}
+    )
+    twice = pd.concat([frame, frame.iloc[[7]]], ignore_index=True)
+    with pytest.raises(SchemaError, match="row 300 of the manifest repeat"):
+        sweep_cohort(named, twice, **HOW)
+
+
+def test_arrangement__gets_the_rows_of_the_manifest(arrays: Any) -> None:
+    """Rows that are left out, before those of the sweep, move nothing."""
+    from croma_dask.probe.cohorts import sweep_cohort
+
+    x, frame = arrays
+    other = frame["center"] == "CWZ"
+    order = np.concatenate([np.flatnonzero(other), np.flatnonzero(~other)])
+    mixed = frame.iloc[order].reset_index(drop=True)
+    seen: list[set[int]] = []
+
+    def arrange(cells: Any, rng: Any) -> Any:
+        seen.append({row for level in cells for cell in level for slide in cell for row in slide})
+        for level in cells:
+            for cell in level:
+                rng.shuffle(cell)
+        return cells
+
+    found = sweep_cohort(x[order], mixed, **HOW, arrange_slides=arrange)
+    assert seen[0] == set(range(60, 300))
+    plain = sweep_cohort(x[order], mixed, **HOW)
+    np.testing.assert_array_equal(found["in_domain"], plain["in_domain"])
+    with pytest.raises(SchemaError):
+        sweep_cohort(x[order], mixed, **HOW, arrange_slides=lambda cells, rng: [[[[0]]]])
+
+
+def test_named_schedule__of_other_names_wants_their_order(arrays: Any) -> None:
+    """Sorted, they would confound other cells than the schedule was written for."""
+    from croma_dask.probe.cohorts import sweep_cohort
+
+    x, frame = arrays
+    renamed = frame.replace({"center": {"RUMC": "Radboud"}})
+    with pytest.raises(SchemaError, match=r"not the schedule's 'RUMC', 'UMCU'.*confounder_order="):
+        sweep_cohort(x, renamed, **HOW)
+    given = sweep_cohort(x, renamed, **HOW, confounder_order=["Radboud", "UMCU"])
+    np.testing.assert_array_equal(given["in_domain"], sweep_cohort(x, frame, **HOW)["in_domain"])
+    with pytest.raises(SchemaError, match="2 confounder levels and 2 labels, the cohort has 3"):
+        sweep_cohort(x, frame, **HOW, confounder_order=["RUMC", "UMCU", "CWZ"])
+
+
+def test_classes__are_those_that_are_trained() -> None:
+    """Indices need not start at 0, and cells may be read from an iterator."""
+    x, center, label = rows_of([[40, 40], [40, 40]], n_features=3)
+    schedule = [(((i, j + 1, take) for i in (0, 1) for j in (0, 1)), 12) for take in (12, 11)]
+    found = probe_sweep_over_test_sets(
+        x, center, label + 1, schedule=schedule, validation_fraction=0.2, iterations=2
+    )
+    assert found["in_domain"].attrs["n_classes"] == 2
+    assert found["training_table"].shape == (2, 2, 3)
+    x, center, label = rows_of([[40, 13], [40, 13]], n_features=3)
+    schedule = [([(i, j, take) for i in (0, 1) for j in (0, 1)], 10) for take in (10, 9)]
+    with pytest.warns(cd.SupportWarning, match="classes 1 are trained and have no held-out row"):
+        probe_sweep_over_test_sets(
+            x, center, label, schedule=schedule, validation_fraction=0.2, iterations=1
+        )
 
 
 def test_slides__by_column_are_checked(arrays: Any, place: Path) -> None:
@@ -154,6 +231,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"schedule": "kaiko"}, "camelyon"),
     ({"confounder_order": ["RUMC", "LPON"]}, "names 'LPON'; column 'center' has"),
     ({"confounder_order": "RUMC"}, "list of names"),
+    ({"confounder_order": {"RUMC", "UMCU"}}, "list of names"),
+    ({"test_sets": [1]}, "maps names"),
+    ({"test_sets": {"u": {"center": 3}}}, "has no '3'"),
+    ({"seed": "x"}, "seed"),
+    ({"rows_per_slide": 10**400}, "rows_per_slide"),
     ({"label_order": ["tumor", "tumor"]}, "'tumor' twice"),
     ({"rows_per_slide": 9}, r"split 0: cell \(0, 0\) has 60 rows"),
     ({"test_sets": {"u": {"center": "RUMC"}}}, "share rows 0, 1, 2, 3, 4 and 115 more"),

@@ -305,9 +305,10 @@ def test_a_sweep_cut_anywhere__ends_with_the_same_bits_and_does_nothing_twice(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     cut_run(module, what, n, **on_disk)
-    (left,) = scratch.iterdir()
-    fits, hits = len(list(left.glob("fit-*.npz"))), len(list(left.glob("hits-*.npz")))
-    assert (f"stays in {left}" in caplog.text) == bool(fits)
+    left = list(scratch.iterdir())
+    fits, hits = (len(list(scratch.glob(f"*/{kind}-*.npz"))) for kind in ("fit", "hits"))
+    assert len(left) == bool(fits), "without a probe there is nothing to go on from"
+    assert not fits or f"stays in {left[0]}" in caplog.text
     caplog.clear()
     work.update(dict.fromkeys(work, 0))
     assert_same_bits(sweep(**on_disk), expected())
@@ -320,12 +321,11 @@ def test_seams__lie_where_they_are_said_to_lie(scratch: Path) -> None:
     done = []
     for module, what, n in SEAMS:
         cut_run(module, what, n, resume=False)
-        (left,) = scratch.iterdir()
         kinds = ("order", "fit", "hits")
-        done.append(tuple(len(list(left.glob(f"{kind}-*.npz"))) for kind in kinds))
+        done.append(tuple(len(list(scratch.glob(f"*/{kind}-*.npz"))) for kind in kinds))
     r, p = REPLICATES, PROBES
     assert done == [
-        (r, 0, 0), (r, 1, 0), (r, 5, 0), (r, p, 0), (r, p, 1), (0, 0, 0), (2, 0, 0), (r, 0, 0),
+        (0, 0, 0), (r, 1, 0), (r, 5, 0), (r, p, 0), (r, p, 1), (0, 0, 0), (0, 0, 0), (0, 0, 0),
         (r, 4, 0), (r, p, 0), (r, p, 1), (r, p, 2), (r, p, 2),
     ]  # fmt: skip
 
@@ -546,6 +546,7 @@ def test_another_version__takes_nothing_over(
     assert work["fit_probe"] == PROBES
 
 
+@pytest.mark.filterwarnings("ignore:classes 0 are trained and have no held-out row")
 def test_another_confounder__takes_nothing_over_even_where_the_order_of_rows_is_the_same(
     work: dict[str, int], tmp_path: Path
 ) -> None:
