@@ -138,8 +138,8 @@ def test_linear_schedule__keeps_what_it_promises(
         with pytest.raises(SchemaError, match="has to train on"):
             linear_schedule(*shape, slides, splits, rows_per_slide=rows)
         return
-    if 2 * slides < splits:
-        slides += splits  # enough different values of V
+    if slides < 2 * splits:
+        slides += 2 * splits  # enough different values of V
     schedule = linear_schedule(*shape, slides, splits, rows_per_slide=rows)
     assert len(schedule) == splits
     table = tables(schedule, shape)
