@@ -13,6 +13,7 @@ from croma_dask.approximate import is_served
 from croma_dask.build import find_built
 from croma_dask.cluster import active_client, for_client, tasks_a_process, workers_of
 from croma_dask.cohort.manifest import ColumnNames
+from croma_dask.cohort.open import cohort_of
 from croma_dask.cost import Choice, choose, estimate_exact
 from croma_dask.index.partition import count_clusters
 from croma_dask.index.recipe import KINDS
@@ -21,7 +22,7 @@ from croma_dask.layout import Layout, lay_out_probed, sketched
 from croma_dask.options import Options, merged
 from croma_dask.robustness.preflight import Unscoreable, unscoreable
 from croma_dask.robustness.request import Inputs, Request, prepare
-from croma_dask.score import DEFAULT_K, DEFAULT_METRICS, cohort_of
+from croma_dask.score import DEFAULT_K, DEFAULT_METRICS
 from croma_dask.search import check_scopes
 
 __all__ = ["Plan", "plan"]

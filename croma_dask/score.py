@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from croma_dask.cohort.manifest import ColumnNames
+from croma_dask.cohort.open import cohort_of
 from croma_dask.robustness.evaluate import evaluate
 from croma_dask.robustness.request import Request
 
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["DEFAULT_K", "DEFAULT_METRICS", "cohort_of", "score"]
+__all__ = ["DEFAULT_K", "DEFAULT_METRICS", "score"]
 
 DEFAULT_METRICS = ("RI", "MaRI", "CRoMa")
 DEFAULT_K = (5, 11, 21, 51)
@@ -159,12 +160,3 @@ def score(
     )  # fmt: skip
     tree.attrs = {name: first.attrs[name] for name in (*shared, "croma_dask_version", "created")}
     return tree
-
-
-def cohort_of(cohort: Any) -> Any:
-    """Open a cohort that is given by its place; pass everything else through."""
-    if isinstance(cohort, str | os.PathLike):
-        from croma_dask.cohort.store import StoredCohort
-
-        return StoredCohort(cohort)
-    return cohort

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import dask.array as da
     import xarray as xr
 
-__all__ = ["column_array_name", "embedding_array_name", "open_cohort", "store_of"]
+__all__ = ["cohort_of", "column_array_name", "embedding_array_name", "open_cohort", "store_of"]
 
 # Options of the stores opened in this process: attrs of a Dataset may end up in a result file, so
 # they carry the URL but never what may be a secret.
@@ -176,3 +176,8 @@ def _column(store: StoredCohort, column: str) -> da.Array:
 
 def _chunk_rows(store: StoredCohort) -> int:
     return max(1, min(store.chunk_rows, store.n_samples))
+
+
+def cohort_of(cohort: Any) -> Any:
+    """Open a cohort that is given by its place; pass everything else through."""
+    return StoredCohort(cohort) if isinstance(cohort, str | os.PathLike) else cohort

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from croma_dask.cohort.align import resolve
 from croma_dask.cohort.manifest import Coded, read_columns
+from croma_dask.cohort.open import cohort_of
 from croma_dask.errors import SchemaError, name_items
 from croma_dask.options import Options, merged
 from croma_dask.probe.label import check_names, label_sweep
@@ -22,7 +23,7 @@ from croma_dask.probe.run import run_sweep
 from croma_dask.probe.schedule import SplitPlan, pathorob_schedule
 from croma_dask.probe.slide_column import slide_rows
 from croma_dask.probe.slides import SlideArrangement
-from croma_dask.probe.tested import Chooser, by_manifest, check_once, opened_cohort, stored_rows
+from croma_dask.probe.tested import Chooser, by_manifest, check_once, stored_rows
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -173,7 +174,7 @@ def _ask(
         )
     picked = _columns_of(test_sets)
     embedding, frame = resolve(
-        opened_cohort(cohort), manifest, tuple(dict.fromkeys([*columns, *picked]))
+        cohort_of(cohort), manifest, tuple(dict.fromkeys([*columns, *picked]))
     )
     coded = read_columns(frame, columns)
     of_dataset: tuple[Any, Any] = (None, None)

@@ -13,19 +13,15 @@ from numpy.typing import NDArray
 
 from croma_dask.cohort.align import Embedding, resolve
 from croma_dask.cohort.manifest import read_columns
+from croma_dask.cohort.open import cohort_of
 from croma_dask.cohort.store import StoredCohort
 from croma_dask.errors import SchemaError, name_items, name_rows
 from croma_dask.probe.opened import Rows
 from croma_dask.probe.slides import SlideArrangement, SlideCells
 
-__all__ = ["Chooser", "by_manifest", "check_once", "opened_cohort", "stored_rows"]
+__all__ = ["Chooser", "by_manifest", "check_once", "stored_rows"]
 
 I64 = NDArray[np.int64]
-
-
-def opened_cohort(cohort: Any) -> Any:
-    """Open a cohort that is given by its place; pass everything else through."""
-    return StoredCohort(cohort) if isinstance(cohort, str | os.PathLike) else cohort
 
 
 def stored_rows(embedding: Embedding, rows: I64, n_rows: int) -> I64 | None:
@@ -88,7 +84,7 @@ class Chooser:
         """Rows of one test set."""
         what = f"test set {name!r}"
         if isinstance(given, str | os.PathLike | StoredCohort) or hasattr(given, "data_vars"):
-            return self._other(what, *resolve(opened_cohort(given), None, (self.label,)))
+            return self._other(what, *resolve(cohort_of(given), None, (self.label,)))
         if isinstance(given, tuple) and len(given) == 2:
             return self._other(what, *resolve(given[0], given[1], (self.label,)))
         if isinstance(given, Mapping):
