@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -13,6 +15,7 @@ __all__ = [
     "connected",
     "key_values",
     "scratch_options",
+    "silence_log",
     "split_list",
     "storage_option",
 ]
@@ -102,6 +105,13 @@ def cluster_options(function: F) -> F:
 def scratch_options(function: F) -> F:
     """Add the options that say what becomes of what a run keeps on the way."""
     return _added(_SCRATCH, function)
+
+
+def silence_log() -> None:
+    """Keep the log to errors, for this command alone: in a process that goes on it is another's."""
+    log = logging.getLogger("croma_dask")
+    click.get_current_context().call_on_close(functools.partial(log.setLevel, log.level))
+    log.setLevel(logging.ERROR)
 
 
 @contextlib.contextmanager

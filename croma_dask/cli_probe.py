@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from croma_dask.cli_options import (
     connected,
     key_values,
     scratch_options,
+    silence_log,
     split_list,
     storage_option,
 )
@@ -110,10 +109,7 @@ def probe(
     }
     options["schedule"] = _schedule(schedule, cohort, options)
     if quiet:
-        # For this command alone: in a process that goes on the log is somebody else's.
-        log = logging.getLogger("croma_dask")
-        click.get_current_context().call_on_close(functools.partial(log.setLevel, log.level))
-        log.setLevel(logging.ERROR)
+        silence_log()
     with contextlib.ExitStack() as keep:
         if only_plan:
             of_run = {"scratch", "resume", "keep_scratch"}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import logging
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -15,6 +13,7 @@ from croma_dask.cli_options import (
     cluster_options,
     connected,
     scratch_options,
+    silence_log,
     split_list,
     storage_option,
 )
@@ -197,10 +196,7 @@ def score(
         if kept and os.path.abspath(kept) == os.path.abspath(out):
             raise click.UsageError("--out and --keep-neighbors name the same place")
     if quiet:
-        # For this command alone: in a process that goes on the log is somebody else's.
-        log = logging.getLogger("croma_dask")
-        click.get_current_context().call_on_close(functools.partial(log.setLevel, log.level))
-        log.setLevel(logging.ERROR)
+        silence_log()
     with contextlib.ExitStack() as keep:
         if out is not None and options["scratch"] is None:
             beside = scratch_beside(out, keep_scratch=options["keep_scratch"])
