@@ -74,6 +74,7 @@ def tasks(_: child.Meter, place: str, folder: str, memory: str | None, turns: in
     from croma_dask.index.source import Codes, StoreSource
     from croma_dask.index.streamed import Job, meet_blocks
     from croma_dask.index.tournament import rounds
+    from croma_dask.kernels.frame import Frame
     from croma_dask.layout import lay_out
     from croma_dask.options import merged
     from croma_dask.robustness.request import Request, prepare
@@ -94,7 +95,7 @@ def tasks(_: child.Meter, place: str, folder: str, memory: str | None, turns: in
     )  # fmt: skip
     scratch = Scratch(tempfile.mkdtemp(dir=folder))
     spec = request.spec.clipped(n)
-    job = Job(source, scratch, layout.edges, layout.per_block, spec, profile.mean)
+    job = Job(source, scratch, layout.edges, layout.per_block, spec, Frame(profile.mean))
     codes = Codes(scope.label, scope.confounder, scope.group)
     players = min(job.n_blocks, 2 * at_once)
     for number in range(job.members(players - 1).stop):

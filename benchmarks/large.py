@@ -74,6 +74,7 @@ def main(n: int = 10_000_000, d: int = 1_024, allowed: str = "8GB") -> None:
     from croma_dask.index.source import StoreSource
     from croma_dask.index.spec import ListSpec
     from croma_dask.index.streamed import Job
+    from croma_dask.kernels.frame import Frame
     from croma_dask.layout import lay_out
     from croma_dask.options import Options
 
@@ -90,7 +91,7 @@ def main(n: int = 10_000_000, d: int = 1_024, allowed: str = "8GB") -> None:
         )
         job = Job(
             StoreSource(embedding.data), Scratch(folder), layout.edges, layout.per_block, spec,
-            np.zeros(d),
+            Frame(np.zeros(d)),
         )  # fmt: skip
         size = len(cloudpickle.dumps(pair_graph(job)[0]))
     timing.table(

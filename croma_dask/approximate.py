@@ -28,6 +28,7 @@ from croma_dask.index.spec import ListSpec
 from croma_dask.index.stored import StoredIndex
 from croma_dask.index.streamed import Job, allow_tasks, stop_tasks
 from croma_dask.index.tune import Tuned, tune
+from croma_dask.kernels.frame import Frame
 from croma_dask.kernels.typing import I32, I64
 from croma_dask.layout import lay_out_probed
 from croma_dask.options import Options
@@ -178,7 +179,7 @@ def search_index(
     )  # fmt: skip
     key = job_key(codes, row, spec, _identity(index, scope, how))
     scratch, (edges, per_block) = take_scratch(options, key, layout, keep)
-    job = Job(index, scratch, edges, per_block, spec, partition.mean)
+    job = Job(index, scratch, edges, per_block, spec, Frame(partition.mean))
     write_scope(job, codes, row)
     exactly = ExactSearch(job, codes, row, layout.terms, options, client, n_tasks)
     queries, tuned = _sample(exactly, index, how)

@@ -14,6 +14,7 @@ from croma_dask import fingerprint
 from croma_dask.cohort.align import Embedding
 from croma_dask.index.profile import Profile, combine_profiles, profile_rows
 from croma_dask.index.source import ArraySource, RowSource, StoreSource, spool
+from croma_dask.kernels.frame import Distance
 from croma_dask.options import Options
 from croma_dask.resume import own_folder
 from croma_dask.tasks import run_graph
@@ -49,8 +50,9 @@ def open_source(
 
 
 def look_over(
-    source: RowSource, embedding: Embedding, options: Options, client: Any
-) -> tuple[Profile, str]:
+    source: RowSource, embedding: Embedding, options: Options, client: Any,
+    distance: Distance = "cosine",
+) -> tuple[Profile, str]:  # fmt: skip
     """Look at every row once; hash them on the way where their fingerprint is not known."""
     known = embedding.fingerprint
     spans = [
@@ -59,7 +61,7 @@ def look_over(
     ]
 
     def look(span: tuple[int, int]) -> Profile:
-        return profile_rows(source, *span, digest=not known)
+        return profile_rows(source, *span, digest=not known, distance=distance)
 
     if client is not None and len(spans) > 1 and not isinstance(source, ArraySource):
         token = uuid.uuid4().hex

@@ -23,7 +23,7 @@ from croma_dask.index.streamed import (
 )
 from croma_dask.index.tournament import rounds
 from croma_dask.kernels.constants import LANES, ZERO_BELOW
-from croma_dask.kernels.typing import F64
+from croma_dask.kernels.frame import Frame
 from croma_dask.layout import Layout
 from croma_dask.options import Options
 from croma_dask.progress import Progress
@@ -45,7 +45,7 @@ def search_streamed(
     layout: Layout,
     options: Options,
     *,
-    mean: F64,
+    frame: Frame,
     identity: tuple[str, str],
     client: Any,
     n_tasks: int,
@@ -59,8 +59,8 @@ def search_streamed(
         Stored rows; codes of the rows of the scope; the stored row of each (None: in order).
     spec, layout, options
         Lists to deliver, the ranges, and where scratch lies.
-    mean
-        (D,) mean of the unit vectors.
+    frame
+        Distance, and origin of the screening.
     identity
         Fingerprint of the embedding and name of the scope: what a resumed run is known by.
     client, n_tasks
@@ -72,7 +72,7 @@ def search_streamed(
     spec = spec.clipped(n)
     key = job_key(codes, tiles, spec, identity)
     scratch, (edges, per_block) = take_scratch(options, key, layout, keep)
-    job = Job(source, scratch, edges, per_block, spec, mean)
+    job = Job(source, scratch, edges, per_block, spec, frame)
     failing = _failing(job)
     if None in failing:
         for number in range(job.n_ranges):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from croma_dask.approximate import Approximation, Sample, is_served, search_index
 from croma_dask.build import find_built, find_index
@@ -23,6 +24,7 @@ from croma_dask.index.neighbors import Neighbors, ResidentLists
 from croma_dask.index.profile import (
     Profile,
     check_profile,
+    profile_rows,
     warn_zero_rows,
 )
 from croma_dask.index.source import ArraySource, Codes, RowSource, TakenRows
@@ -30,6 +32,8 @@ from croma_dask.index.spec import ListSpec
 from croma_dask.index.spill import Spill
 from croma_dask.index.stored import StoredIndex
 from croma_dask.index.threads import one_blas_thread
+from croma_dask.kernels.frame import Distance
+from croma_dask.kernels.typing import F64, I32
 from croma_dask.layout import (
     is_compiled,
     is_small,
@@ -43,7 +47,7 @@ from croma_dask.options import Options
 from croma_dask.progress import Progress
 from croma_dask.resume import own_folder
 
-__all__ = ["Found", "check_scopes", "search"]
+__all__ = ["Found", "check_scopes", "nearest_rows", "search"]
 
 log = logging.getLogger("croma_dask")
 
@@ -88,6 +92,7 @@ class _Run:
     n_tasks: int
     fixed: int
     profile: Profile
+    distance: Distance
     digest: str
     keep: contextlib.ExitStack
 
@@ -110,6 +115,7 @@ def search(
     keep: contextlib.ExitStack,
     seen: Profile | None = None,
     how: Approximation | None = None,
+    distance: Distance = "cosine",
 ) -> Found:
     """Find the neighbours of all rows of all scopes.
 
@@ -133,6 +139,8 @@ def search(
         What an earlier first pass over these rows has seen, where their fingerprint is known.
     how
         Which index to search through, and how far; None for the exact search.
+    distance
+        ``cosine`` or ``euclidean``.
 
     Raises
     ------
@@ -176,9 +184,10 @@ def search(
     if seen is not None and embedding.fingerprint:
         profile, digest = seen, embedding.fingerprint
     else:
-        profile, digest = look_over(source, embedding, options, client)
-    check_profile(profile)
-    warn_zero_rows(profile)
+        profile, digest = look_over(source, embedding, options, client, distance)
+    check_profile(profile, distance)
+    if distance == "cosine":
+        warn_zero_rows(profile)
     if how is not None:
         index = find_index(
             how.index, embedding, source, digest, profile.mean, options, client=client,
@@ -189,7 +198,9 @@ def search(
             fixed=fixed, keep=keep,
         )  # fmt: skip
         return Found([neighbors], profile, digest, index=index, sample=sample)
-    run = _Run(embedding, source, spec, options, client, n_tasks, fixed, profile, digest, keep)
+    run = _Run(
+        embedding, source, spec, options, client, n_tasks, fixed, profile, distance, digest, keep
+    )
     if len(scopes) == 1 or streamed:
         found = [_search_scope(run, scope) for scope in scopes]
     else:
@@ -238,6 +249,11 @@ def check_scopes(scopes: Sequence[Scope]) -> None:
         )
 
 
+def _named(run: _Run) -> str:
+    """Name what the lists of a run depend on beside codes and lengths."""
+    return run.digest if run.distance == "cosine" else f"{run.digest} {run.distance}"
+
+
 def _codes_of(scope: Scope) -> Codes:
     return Codes(scope.label, scope.confounder, scope.group)
 
@@ -263,8 +279,8 @@ def _search_scope(run: _Run, scope: Scope) -> Neighbors:
             run.spec,
             layout,
             run.options,
-            mean=run.profile.mean,
-            identity=(run.digest, scope.name),
+            frame=run.profile.frame(run.distance),
+            identity=(_named(run), scope.name),
             client=run.client,
             n_tasks=run.n_tasks,
             keep=run.keep,
@@ -279,16 +295,17 @@ def _in_memory(
     if engine == "small":
         from croma_dask.index.small import search_small
 
-        found, failing = search_small(source, _codes_of(scope), run.spec)
+        found, failing = search_small(source, _codes_of(scope), run.spec, run.distance)
     else:
         from croma_dask.index.direct import search_resident
 
         found, failing = search_resident(
-            source, _codes_of(scope), run.spec, run.profile.mean, n_threads=n_threads
-        )
+            source, _codes_of(scope), run.spec, run.profile.frame(run.distance),
+            n_threads=n_threads,
+        )  # fmt: skip
     n = len(scope)
     spec = run.spec.clipped(n)
-    return Neighbors(n, spec, ResidentLists(found, spec.n_global), failing, engine)
+    return Neighbors(n, spec, ResidentLists(found, spec.indexed), failing, engine)
 
 
 def _search_many(run: _Run, scopes: Sequence[Scope]) -> list[Neighbors]:
@@ -348,3 +365,41 @@ def _batches(scopes: Sequence[Scope], most: int) -> Iterator[list[Scope]]:
         rows += len(scope)
     if batch:
         yield batch
+
+
+def nearest_rows(
+    x: NDArray[Any], k: int, *, distance: Distance = "euclidean", n_threads: int = 1
+) -> tuple[I32, F64]:
+    """Find the nearest other rows of each row of an array in memory, exactly.
+
+    Parameters
+    ----------
+    x
+        (n, D) finite rows.
+    k
+        How many to find; at most n - 1.
+    distance
+        ``cosine`` or ``euclidean``.
+    n_threads
+        Threads that share the work.
+
+    Returns
+    -------
+    index, distance
+        (n, k) int32 and float64 by (distance, row).
+    """
+    n = x.shape[0]
+    spec = ListSpec(k, 0).clipped(n)
+    nothing = np.zeros(n, np.int32)
+    codes = Codes(nothing, nothing, np.arange(n, dtype=np.int32))
+    source = ArraySource(x)
+    if is_small([n], spec, x.shape[1], compiled=is_compiled()):
+        from croma_dask.index.small import search_small
+
+        found, _ = search_small(source, codes, spec, distance)
+    else:
+        from croma_dask.index.direct import search_resident
+
+        seen = profile_rows(source, 0, n, digest=False, distance=distance)
+        found, _ = search_resident(source, codes, spec, seen.frame(distance), n_threads=n_threads)
+    return found.index, found.distance

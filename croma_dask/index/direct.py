@@ -24,7 +24,7 @@ from croma_dask.index.spec import ListSpec
 from croma_dask.index.sweep import exact_distances, sweep, tile_buffer
 from croma_dask.index.threads import one_blas_thread
 from croma_dask.index.tournament import rounds
-from croma_dask.kernels.typing import F64
+from croma_dask.kernels.frame import Frame
 
 __all__ = ["search_resident"]
 
@@ -36,7 +36,7 @@ def search_resident(
     source: RowSource,
     codes: Codes,
     spec: ListSpec,
-    mean: F64,
+    frame: Frame,
     *,
     n_threads: int = 1,
     n_ranges: int | None = None,
@@ -49,8 +49,8 @@ def search_resident(
         Rows of the scope and their codes.
     spec
         Lists to deliver.
-    mean
-        (D,) mean of the unit vectors.
+    frame
+        Distance, and origin of the screening.
     n_threads
         Threads that share the work; BLAS runs on one thread in each.
     n_ranges
@@ -77,7 +77,7 @@ def search_resident(
 
     def load(bound: tuple[int, int]) -> Range:
         lo, hi = int(bound[0]), int(bound[1])
-        return load_range(source, codes.take(slice(lo, hi)), lo, hi, mean)
+        return load_range(source, codes.take(slice(lo, hi)), lo, hi, frame)
 
     with one_blas_thread(), ThreadPoolExecutor(n_threads) as pool:
         ranges = list(pool.map(load, bounds))

@@ -11,7 +11,6 @@ from croma_dask.index.lists import Lists, entries_used
 from croma_dask.index.ranges import Range
 from croma_dask.index.spec import ListSpec
 from croma_dask.index.sweep import TILE_COLUMNS, TILE_ROWS
-from croma_dask.kernels import screen
 from croma_dask.kernels.order import nearest_first
 from croma_dask.kernels.typing import F32, F64, I32
 
@@ -94,8 +93,8 @@ def certify(home: Range, lists: Lists, found: Delivered, spec: ListSpec) -> Fail
         n = int(spec.deliver[q])
         if n == 0:
             continue
-        last = found.distance[:, int(spec.offset[q]) + n - 1]
-        error = screen.error_bound(
+        last = home.frame.screened(found.distance[:, int(spec.offset[q]) + n - 1])
+        error = home.frame.error_bound(
             home.x.shape[1], home.length, half, lists.longest, lists.largest_half, last=last
         )
         dropped = np.isfinite(lists.threshold[q])
@@ -134,6 +133,8 @@ def second_look(
     x, norm, half = home.x[rows], home.norm[rows], home.half[rows]
     centred = home.centred[rows]
     label, confounder, group = home.label[rows], home.confounder[rows], home.group[rows]
+    # As in `sweep`: what makes rows of one label one type.
+    apart = 1 if spec.same_label else 0
     measured = 0
     for load in partners:
         partner = load()
@@ -146,9 +147,10 @@ def second_look(
                 measured += scan_band(
                     tile, i0, j0,
                     x, norm, half, label, confounder, group,
-                    partner.x, partner.norm, partner.half, partner.label, partner.confounder,
-                    partner.group, partner.position, failing.reach, spec.offset, spec.deliver,
-                    index, distance, count,
+                    partner.x, partner.norm, partner.half, partner.label,
+                    partner.confounder + apart, partner.group, partner.position,
+                    failing.reach, spec.offset, spec.deliver,
+                    index, distance, count, home.frame.is_euclidean,
                 )  # fmt: skip
         # Or it would be there still while the next one is loaded.
         del partner

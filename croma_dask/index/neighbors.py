@@ -111,12 +111,12 @@ class ScratchLists:
                 yield number, max(lo, a) - a, min(hi, b) - a
 
     def read(self, lo: int, hi: int) -> tuple[I32, F64]:
-        k = self.spec.n_global
+        k = self.spec.indexed
         parts = [self.scratch.read_final(*part, k) for part in self._parts(lo, hi)]
         return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
 
     def read_typed(self, lo: int, hi: int) -> F64:
-        width = 2 * self.spec.n_typed
+        width = self.spec.delivered - self.spec.indexed
         return np.concatenate(
             [self.scratch.read_typed(*part, width) for part in self._parts(lo, hi)]
         )
@@ -261,8 +261,11 @@ class Neighbors:
     engine: str
 
     def blocks(self) -> Iterator[Block]:
-        """All rows in order, a block of the fixed grid at a time."""
-        step = grid_rows(self.spec.n_global)
+        """All rows in order, a block of the fixed grid at a time.
+
+        The list of the same label, where there is one, stands behind that of any.
+        """
+        step = grid_rows(self.spec.indexed)
         for lo in range(0, self.n_rows, step):
             hi = min(self.n_rows, lo + step)
             index, distance = self.lists.read(lo, hi)

@@ -87,7 +87,7 @@ def sample_range(job: Job, number: int, queries_name: str) -> Delivered:
     codes = Codes(kept["label"], kept["confounder"], kept["group"])
     with one_blas_thread():
         home = job.load(number, whole=True)
-        queries = load_range(ArraySource(kept["x"]), codes, 0, len(codes), job.mean)
+        queries = load_range(ArraySource(kept["x"]), codes, 0, len(codes), job.frame)
         spec = replace(job.spec, sketched=False).clipped(len(home) + 1)
         # Of equal distances the lower row of the scope counts, wherever the index has it.
         names = job.scratch.read("places.npz")["row"]

@@ -9,6 +9,7 @@ import numpy as np
 
 from croma_dask.index.source import Codes, RowSource
 from croma_dask.kernels import screen
+from croma_dask.kernels.frame import Frame
 from croma_dask.kernels.typing import F32, F64, I32, Floats
 
 __all__ = ["Range", "load_range", "read_native"]
@@ -35,6 +36,8 @@ class Range:
         (n,) inverse: where row `lo + i` of the scope is held here.
     run_end
         (n,) end of the run of equal (label, confounder) that a row lies in.
+    frame
+        How the rows are screened.
     """
 
     lo: int
@@ -50,6 +53,7 @@ class Range:
     position: I32
     place: I32
     run_end: I32
+    frame: Frame
 
     def __len__(self) -> int:
         return self.hi - self.lo
@@ -65,17 +69,23 @@ class Range:
         return float(self.half.max(initial=0.0))
 
 
-def read_native(source: RowSource, lo: int, hi: int, order: Any = None) -> Floats:
-    """Rows lo..hi as native floats, chunk by chunk, each put where `order` wants it."""
+def read_native(
+    source: RowSource, lo: int, hi: int, order: Any = None, frame: Frame | None = None
+) -> Floats:
+    """Rows lo..hi as native floats, chunk by chunk, each put where `order` wants it.
+
+    Rows of a frame are as its distance takes them; by default as the cosine distance does.
+    """
+    convert = screen.native if frame is None else frame.native
     dtype = np.dtype(source.dtype)
     out: Floats = np.empty((hi - lo, source.n_features), screen.native_dtype(dtype))
     for where, rows in source.pieces(lo, hi):
-        out[where if order is None else order[where]] = screen.native(rows)
+        out[where if order is None else order[where]] = convert(rows)
     return out
 
 
 def load_range(
-    source: RowSource, codes: Codes, lo: int, hi: int, mean: F64, cluster: I32 | None = None,
+    source: RowSource, codes: Codes, lo: int, hi: int, frame: Frame, cluster: I32 | None = None,
     basis: F32 | None = None,
 ) -> Range:  # fmt: skip
     """Read rows lo..hi of a scope.
@@ -88,8 +98,8 @@ def load_range(
         Codes of the rows lo..hi (not of the whole scope).
     lo, hi
         Range of positions in the scope.
-    mean
-        (D,) mean of the scope's unit vectors.
+    frame
+        Distance, and origin of the screening.
     cluster
         (hi - lo,) cluster of each row, ascending: rows are then ordered by (cluster, label,
         confounder, row).
@@ -103,10 +113,11 @@ def load_range(
     order = np.lexsort(keys if cluster is None else (*keys, cluster))
     place = np.empty(n, np.int32)
     place[order] = np.arange(n, dtype=np.int32)
-    x = read_native(source, lo, hi, place)
-    norm = np.empty(n)
-    squared_norms(x, norm)
-    centred, half, length = _screening(x, norm, mean, basis)
+    x = read_native(source, lo, hi, place, frame)
+    norm = np.zeros(n)
+    if not frame.is_euclidean:
+        squared_norms(x, norm)
+    centred, half, length = _screening(x, norm, frame, basis)
     label, confounder = codes.label[order], codes.confounder[order]
     change = np.flatnonzero((np.diff(label) != 0) | (np.diff(confounder) != 0)) + 1
     ends = np.append(change, n)
@@ -125,14 +136,15 @@ def load_range(
         position=(lo + order).astype(np.int32),
         place=place,
         run_end=run_end,
+        frame=frame,
     )
 
 
-def _screening(x: Floats, norm: F64, mean: F64, basis: F32 | None) -> tuple[F32, F64, F64]:
+def _screening(x: Floats, norm: F64, frame: Frame, basis: F32 | None) -> tuple[F32, F64, F64]:
     """Centred unit vectors or their sketch, half-norms and lengths."""
     if basis is None or not basis.shape[1]:
         centred = np.empty(x.shape, np.float32)
-        return centred, *screen.centre(x, norm, mean, centred)
+        return centred, *frame.centre(x, norm, centred)
     n = x.shape[0]
     sketch = np.empty((n, basis.shape[1]), np.float32)
     half, length = np.empty(n), np.empty(n)
@@ -140,6 +152,6 @@ def _screening(x: Floats, norm: F64, mean: F64, basis: F32 | None) -> tuple[F32,
     for lo in range(0, n, _SKETCHED):
         hi = min(n, lo + _SKETCHED)
         part = block[: hi - lo]
-        half[lo:hi], length[lo:hi] = screen.centre(x[lo:hi], norm[lo:hi], mean, part)
+        half[lo:hi], length[lo:hi] = frame.centre(x[lo:hi], norm[lo:hi], part)
         np.matmul(part, basis, out=sketch[lo:hi])
     return sketch, half, length

@@ -36,16 +36,21 @@ class ListSpec:
         Nearest SO and nearest OS rows to deliver, each; 0 for none.
     sketched
         Whether rows are screened by a sketch of them.
+    same_label
+        Whether the typed lists are one: of the nearest rows of the same label, whatever their
+        confounder. Their positions are delivered, too.
     """
 
     n_global: int
     n_typed: int
     sketched: bool = False
+    same_label: bool = False
 
     @cached_property
     def deliver(self) -> I32:
-        """(3,) delivered length of the global, the SO and the OS list."""
-        return np.array([self.n_global, self.n_typed, self.n_typed], np.int32)
+        """(3,) delivered length of the global, the SO (or same-label) and the OS list."""
+        n_other = 0 if self.same_label else self.n_typed
+        return np.array([self.n_global, self.n_typed, n_other], np.int32)
 
     @cached_property
     def length(self) -> I32:
@@ -76,6 +81,11 @@ class ListSpec:
     def delivered(self) -> int:
         """Delivered entries of a row, over the three lists."""
         return int(self.deliver.sum())
+
+    @property
+    def indexed(self) -> int:
+        """Delivered entries of a row whose positions are kept: the others have distances only."""
+        return self.delivered if self.same_label else self.n_global
 
     def clipped(self, n_rows: int) -> ListSpec:
         """Lengths for a scope of n rows, which can never fill longer lists than n - 1."""

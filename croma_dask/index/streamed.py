@@ -31,6 +31,7 @@ from croma_dask.index.spec import ListSpec
 from croma_dask.index.stored import Partition, StoredIndex
 from croma_dask.index.sweep import exact_distances, sweep, tile_buffer
 from croma_dask.index.threads import one_blas_thread
+from croma_dask.kernels.frame import Frame
 from croma_dask.kernels.typing import F64, I32
 
 __all__ = ["Job", "allow_tasks", "count_tasks", "finish_range", "meet_blocks", "stop_tasks"]
@@ -52,8 +53,8 @@ class Job:
         Ranges that one task takes on each side.
     spec
         Lists to deliver.
-    mean
-        (D,) mean of the unit vectors.
+    frame
+        Distance, and origin of the screening.
     radius
         How far rows look in the index that is their source; None for everywhere.
     widening
@@ -65,7 +66,7 @@ class Job:
     edges: tuple[int, ...]
     per_block: int
     spec: ListSpec
-    mean: F64
+    frame: Frame
     radius: Radius | None = None
     widening: Widening | None = None
 
@@ -90,11 +91,11 @@ class Job:
         if self.radius is not None:
             basis = None if whole else self.partition.basis
             cluster = self.clusters(number)[1]
-            return load_range(self.source, codes, lo, hi, self.mean, cluster, basis)
+            return load_range(self.source, codes, lo, hi, self.frame, cluster, basis)
         if tiles is None:
-            return load_range(self.source, codes, lo, hi, self.mean)
+            return load_range(self.source, codes, lo, hi, self.frame)
         moved = _Shifted(TakenRows(self.source, tiles), lo)
-        return load_range(moved, codes, lo, hi, self.mean)
+        return load_range(moved, codes, lo, hi, self.frame)
 
     @property
     def partition(self) -> Partition:
@@ -331,7 +332,7 @@ def finish_range(job: Job, number: int, *_after: Any) -> int:
             replace_failing(found, part, again, job.spec)
         found = in_scope_order(home, found)
         job.scratch.write_final(
-            number, found.index[:, : job.spec.n_global], found.distance, int(failing.rows.size)
+            number, found.index[:, : job.spec.indexed], found.distance, int(failing.rows.size)
         )
     return int(failing.rows.size)
 

@@ -54,7 +54,13 @@ def sweep(
         lists_i.meet(range_j)
     if take_j and not same:
         lists_j.meet(range_i)
-    tiles = _typed_tiles(range_i, range_j) if spec.n_global == 0 else _all_tiles(range_i, range_j)
+    # Rows of one label are of one type when no two of them share a confounder.
+    confounder_j = range_j.confounder + 1 if spec.same_label else range_j.confounder
+    tiles = (
+        _typed_tiles(range_i, range_j, labels_only=spec.same_label)
+        if spec.n_global == 0
+        else _all_tiles(range_i, range_j)
+    )
     for i0, i1, j0, j1 in tiles:
         if check is not None:
             check()
@@ -67,7 +73,7 @@ def sweep(
         scan_tile(
             tile, same, i0, first, spec.length, spec.start,
             range_i.half, range_i.label, range_i.confounder, range_i.group, range_i.position,
-            range_j.half, range_j.label, range_j.confounder, range_j.group, range_j.position,
+            range_j.half, range_j.label, confounder_j, range_j.group, range_j.position,
             range_j.run_end,
             take_i, lists_i.keys, lists_i.fill, lists_i.threshold, lists_i.limit,
             take_j, lists_j.keys, lists_j.fill, lists_j.threshold, lists_j.limit,
@@ -85,7 +91,7 @@ def _all_tiles(range_i: Range, range_j: Range) -> Iterator[Tile]:
             yield i0, i1, j0, min(len(range_j), j0 + TILE_COLUMNS)
 
 
-def _typed_tiles(range_i: Range, range_j: Range) -> Iterator[Tile]:
+def _typed_tiles(range_i: Range, range_j: Range, *, labels_only: bool) -> Iterator[Tile]:
     """Cut out what typed lists alone need: columns that share the label or the confounder.
 
     Rows are sorted by cell, so a stretch of them has few labels and confounders, and what they
@@ -98,7 +104,8 @@ def _typed_tiles(range_i: Range, range_j: Range) -> Iterator[Tile]:
         while i1 < len(range_i) and range_i.run_end[i1] - i0 <= _STRETCH:
             i1 = int(range_i.run_end[i1])
         needed = np.isin(range_j.label, range_i.label[i0:i1])
-        needed |= np.isin(range_j.confounder, range_i.confounder[i0:i1])
+        if not labels_only:
+            needed |= np.isin(range_j.confounder, range_i.confounder[i0:i1])
         at = np.flatnonzero(needed)
         if at.size:
             breaks = np.flatnonzero(np.diff(at) > _STRETCH)
@@ -120,7 +127,7 @@ def exact_distances(home: Range, lists: Lists, spec: ListSpec, partners: list[Ra
     distance
         (n, screened) float64, NaN where there is no entry.
     """
-    from croma_dask.kernels.dots import pair_distances
+    from croma_dask.kernels.dots import pair_distances, pair_euclidean
     from croma_dask.kernels.rerank import collect_pairs, spread
 
     n = len(home)
@@ -143,10 +150,11 @@ def exact_distances(home: Range, lists: Lists, spec: ListSpec, partners: list[Ra
         for partner in partners:
             mine = np.flatnonzero((c >= partner.lo) & (c < partner.hi))
             part = np.empty(d[mine].shape[0])
-            pair_distances(
-                home.x, home.norm, partner.x, partner.norm,
-                np.ascontiguousarray(q[mine]), partner.place[c[mine] - partner.lo], part,
-            )  # fmt: skip
+            rows, others = np.ascontiguousarray(q[mine]), partner.place[c[mine] - partner.lo]
+            if home.frame.is_euclidean:
+                pair_euclidean(home.x, partner.x, rows, others, part)
+            else:
+                pair_distances(home.x, home.norm, partner.x, partner.norm, rows, others, part)
             d[mine] = part
         spread(where, lists.fill, spec.length, r0, r1, d, distance)
     return distance

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from croma_dask.kernels.constants import GLOBAL, LANES, OS, SO
-from croma_dask.kernels.dots import dot, to_distance
+from croma_dask.kernels.dots import dot, euclidean, to_distance
 from croma_dask.kernels.jit import inlined, kernel
 from croma_dask.kernels.typing import F32, F64, I32, Floats
 
@@ -41,12 +41,13 @@ def scan_band(
     x_i: Floats, norm_i: F64, half_i: F32, label_i: I32, confounder_i: I32, group_i: I32,
     x_j: Floats, norm_j: F64, half_j: F32, label_j: I32, confounder_j: I32, group_j: I32,
     position_j: I32, reach: F64, offset: I32, deliver: I32,
-    index_out: I32, distance_out: F64, count_out: I32,
+    index_out: I32, distance_out: F64, count_out: I32, is_euclidean: bool,
 ) -> int:  # fmt: skip
     """Measure the candidates of one tile that lie in the band; return how many were measured.
 
     `reach[q, i]` is the screened distance up to which list q of query i has to look, minus
     infinity where the list needs nothing. `offset[q]` is where list q starts in the outputs.
+    `is_euclidean` tells the distance.
     """
     lanes = np.empty(LANES, np.float64)
     measured = 0
@@ -73,7 +74,10 @@ def scan_band(
                 limit = same_confounder_reach
             if s > limit:
                 continue
-            d = to_distance(dot(x_i[i], x_j[j], lanes), norm_i[i], norm_j[j])
+            if is_euclidean:
+                d = euclidean(x_i[i], x_j[j], lanes)
+            else:
+                d = to_distance(dot(x_i[i], x_j[j], lanes), norm_i[i], norm_j[j])
             measured += 1
             for turn in range(2):
                 q = GLOBAL if turn == 0 else kind

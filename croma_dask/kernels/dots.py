@@ -1,8 +1,9 @@
-"""Cosine distances in one fixed order of summation: the numbers that every result rests on.
+"""Distances in one fixed order of summation: the numbers that every result rests on.
 
 `<x, y>` is summed in `LANES` interleaved lanes in the order of the features, and the lanes are
 then added by halving. Tiles, ranges, threads, BLAS and the width of the vector unit cannot change
-it. :mod:`croma_dask.kernels.dots_numpy` does the same steps in numpy, with the same bits.
+it. :mod:`croma_dask.kernels.dots_numpy` does the same steps in numpy, with the same bits. Euclidean
+distances sum squared differences in the same lanes.
 """
 
 from __future__ import annotations
@@ -105,3 +106,28 @@ def pair_distances(
         i, j = query[p], candidate[p]
         out[p] = to_distance(dot(xq[i], xc[j], l0), qq[i], cc[j])
         p += 1
+
+
+@inlined
+def euclidean(x: Floats, y: Floats, lanes: F64) -> Scalar:
+    """`||x - y||` in the fixed order; `lanes` is scratch of length `LANES`."""
+    d = x.shape[0]
+    width = lanes.shape[0]
+    for i in range(width):
+        lanes[i] = 0.0
+    for t in range(0, d, width):
+        w = min(width, d - t)
+        xt = x[t : t + w]
+        yt = y[t : t + w]
+        for i in range(w):
+            apart = np.float64(xt[i]) - np.float64(yt[i])
+            lanes[i] += apart * apart
+    return math.sqrt(halve(lanes))
+
+
+@kernel
+def pair_euclidean(xq: Floats, xc: Floats, query: I32, candidate: I32, out: F64) -> None:
+    """Euclidean distance of row `query[p]` of `xq` to row `candidate[p]` of `xc`, for every p."""
+    lanes = np.empty(LANES, np.float64)
+    for p in range(query.shape[0]):
+        out[p] = euclidean(xq[query[p]], xc[candidate[p]], lanes)

@@ -63,3 +63,12 @@ def pair_distances(
         d[d < ZERO_BELOW] = 0.0
         d[zero] = 1.0
         out[lo : lo + step] = np.minimum(d, 2.0)
+
+
+def pair_euclidean(xq: Floats, xc: Floats, query: I32, candidate: I32, out: F64) -> None:
+    """Euclidean distance of row `query[p]` of `xq` to row `candidate[p]` of `xc`, for every p."""
+    step = max(1, _PAIRS_AT_ONCE // max(xq.shape[1], LANES))
+    for lo in range(0, query.shape[0], step):
+        x = xq[query[lo : lo + step]].astype(np.float64, copy=False)
+        apart = x - xc[candidate[lo : lo + step]].astype(np.float64, copy=False)
+        out[lo : lo + step] = np.sqrt(row_dots(apart, apart))

@@ -16,7 +16,7 @@ LAYERS: list[set[str]] = [
     {"cli_index", "cli_probe", "cli_score"},
     {"cli_options"},
     {"downstream", "plotting", "score", "plan", "results"},
-    {"robustness", "probe"},
+    {"robustness", "probe", "embedding"},
     {"search"},
     {"approximate", "build"},
     {"closer"},

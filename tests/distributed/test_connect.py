@@ -20,6 +20,7 @@ from croma_dask.graph import pair_graph
 from croma_dask.index.scratch import Scratch
 from croma_dask.index.spec import ListSpec
 from croma_dask.index.streamed import Job
+from croma_dask.kernels.frame import Frame
 from croma_dask.options import Options
 from croma_dask.tasks import run_graph
 from tests.faces.conftest import make_cohort
@@ -177,7 +178,7 @@ def test_dashboard__is_told_on_request(cluster: Processes, tmp_path: Path) -> No
 def test_names__are_few_groups_on_a_dashboard(tmp_path: Path) -> None:
     """A token with no digit in it would be a part of the name; they have 32 hexadecimal digits."""
     edges = tuple(range(0, 121, 10))
-    job = Job(None, Scratch(str(tmp_path)), edges, 1, ListSpec(5, 1), np.zeros(3))  # type: ignore[arg-type]
+    job = Job(None, Scratch(str(tmp_path)), edges, 1, ListSpec(5, 1), Frame(np.zeros(3)))  # type: ignore[arg-type]
     for _ in range(50):
         graph, _, _ = pair_graph(job)
         assert {dask.utils.key_split(key) for key in graph} == {

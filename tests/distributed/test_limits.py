@@ -24,6 +24,7 @@ from croma_dask.index.scratch import Scratch
 from croma_dask.index.source import StoreSource
 from croma_dask.index.spec import ListSpec
 from croma_dask.index.streamed import Job
+from croma_dask.kernels.frame import Frame
 from croma_dask.tasks import run_graph
 from tests.faces.conftest import make_cohort
 from tests.helpers.processes import PATIENCE, Driver, Processes, smallest_memory, wait_until
@@ -219,7 +220,7 @@ def test_graph_of_ten_million_rows__is_no_large_graph(
     n_ranges = 88
     source = StoreSource(StoredCohort(str(tmp_path / "cohort.zarr")))
     edges = tuple(int(e) for e in np.linspace(0, 10_000_000, n_ranges + 1))
-    job = Job(source, Scratch(str(tmp_path)), edges, 1, ListSpec(51, 5), np.zeros(1024))
+    job = Job(source, Scratch(str(tmp_path)), edges, 1, ListSpec(51, 5), Frame(np.zeros(1024)))
     graph, last, work = pair_graph(job)
     done: list[str] = []
     with (

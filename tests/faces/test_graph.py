@@ -18,6 +18,7 @@ from croma_dask.index.scratch import Scratch
 from croma_dask.index.source import StoreSource
 from croma_dask.index.spec import ListSpec
 from croma_dask.index.streamed import Job, finish_range, meet_blocks
+from croma_dask.kernels.frame import Frame
 from croma_dask.layout import MOST_TASKS, lay_out
 from croma_dask.options import Options
 
@@ -27,7 +28,9 @@ SPEC = ListSpec(51, 5)
 def job_of(edges: tuple[int, ...], per_block: int, tmp_path: Path) -> Job:
     """A job on a store that is not there: nothing of it is opened to build a graph."""
     source = StoreSource(StoredCohort(str(tmp_path / "cohort.zarr")))
-    return Job(source, Scratch(str(tmp_path / "scratch")), edges, per_block, SPEC, np.zeros(1024))
+    return Job(
+        source, Scratch(str(tmp_path / "scratch")), edges, per_block, SPEC, Frame(np.zeros(1024))
+    )
 
 
 def split(graph: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

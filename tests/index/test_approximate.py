@@ -40,6 +40,7 @@ from croma_dask.index.source import StoreSource
 from croma_dask.index.spec import ListSpec
 from croma_dask.index.stored import StoredIndex
 from croma_dask.index.streamed import Job
+from croma_dask.kernels.frame import Frame
 from croma_dask.layout import MOST_TASKS, lay_out_probed
 from croma_dask.options import Options
 from croma_dask.robustness import near_ties
@@ -809,7 +810,7 @@ def job_of(edges: tuple[int, ...], per_block: int, folder: Path) -> Job:
     """A job on an index that is not there: nothing of it is opened to build a graph."""
     radius = Radius(*[8] * len(Radius.__dataclass_fields__))
     source, scratch = StoredIndex(str(folder / "i.zarr")), Scratch(str(folder / "s"))
-    return Job(source, scratch, edges, per_block, ListSpec(51, 5), np.zeros(WIDE), radius)
+    return Job(source, scratch, edges, per_block, ListSpec(51, 5), Frame(np.zeros(WIDE)), radius)
 
 
 def assert_small(graph_: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ from croma_dask.index.source import (
     TakenRows,
     spool,
 )
+from croma_dask.kernels.frame import Frame
 from tests.helpers.cohorts import manifest
 
 N, D = 230, 5
@@ -93,7 +94,7 @@ def test_load_range__sorts_by_cell_and_knows_the_way_back(
 ) -> None:
     codes = Codes(*(rng.integers(0, k, N).astype(np.int32) for k in (3, 4, 50)))
     lo, hi = 40, 190
-    found = load_range(ArraySource(x), codes.take(slice(lo, hi)), lo, hi, np.zeros(D))
+    found = load_range(ArraySource(x), codes.take(slice(lo, hi)), lo, hi, Frame(np.zeros(D)))
     assert len(found) == 150
     cell = found.label * 4 + found.confounder
     assert (np.diff(cell) >= 0).all()

@@ -9,6 +9,7 @@ import croma_dask as cd
 from croma_dask.index.ranges import load_range
 from croma_dask.index.source import ArraySource, Codes
 from croma_dask.index.sweep import _typed_tiles
+from croma_dask.kernels.frame import Frame
 from tests.helpers.cohorts import manifest
 from tests.helpers.engines import engine
 
@@ -24,10 +25,10 @@ def test_typed_tiles__cover_every_typed_pair_once(n_labels: int, n_confounders: 
             np.arange(hi - lo, dtype=np.int32),
         )
         rows = ArraySource(rng.normal(size=(2700, 3)))
-        ranges.append(load_range(rows, codes, lo, hi, np.zeros(3)))
+        ranges.append(load_range(rows, codes, lo, hi, Frame(np.zeros(3))))
     first, second = ranges
     visits = np.zeros((1500, 1200), np.int64)
-    for i0, i1, j0, j1 in _typed_tiles(first, second):
+    for i0, i1, j0, j1 in _typed_tiles(first, second, labels_only=False):
         visits[i0:i1, j0:j1] += 1
     typed = (first.label[:, None] == second.label) != (
         first.confounder[:, None] == second.confounder

@@ -24,6 +24,7 @@ from croma_dask.index.ranges import Range
 from croma_dask.index.source import Codes
 from croma_dask.index.spec import ListSpec
 from croma_dask.kernels.constants import GLOBAL, OS, SO
+from croma_dask.kernels.frame import Frame
 from croma_dask.kernels.probe import (
     FULL,
     PROBE_OS,
@@ -285,6 +286,7 @@ def ranges(those: World, cuts: list[int], rng: np.random.Generator) -> list[Prob
         home = Range(
             lo, hi, empty, empty, x, np.full(hi - lo, 60.0, np.float32), empty, mine.label,
             mine.confounder, mine.group, (lo + order).astype(np.int32), place, empty,
+            Frame(empty),
         )  # fmt: skip
         rows = lo + order
         codes = [those.found[those.pointer[r] : those.pointer[r + 1]] for r in rows]

@@ -10,6 +10,7 @@ from croma_dask.index.source import ArraySource, Codes
 from croma_dask.index.spec import ListSpec
 from croma_dask.kernels import dots_numpy
 from croma_dask.kernels.band import insert, scan_band
+from croma_dask.kernels.frame import Frame
 from croma_dask.kernels.order import nearest_first
 from croma_dask.kernels.rerank import collect_pairs, find, spread
 
@@ -78,7 +79,7 @@ def test_scan_band__measures_what_is_in_reach_and_keeps_the_least(rng: np.random
     x = rng.integers(-2, 3, (n, d)).astype(np.float32)
     x[~x.any(axis=1)] = 1.0
     codes = Codes(*(rng.integers(0, size, n).astype(np.int32) for size in (3, 2, 40)))
-    home = load_range(ArraySource(x), codes, 0, n, np.zeros(d))
+    home = load_range(ArraySource(x), codes, 0, n, Frame(np.zeros(d)))
     spec = ListSpec(6, 2)
     reach = np.full((3, n), 0.6)
     reach[0, ::3] = -np.inf  # these rows only fail in their typed lists
@@ -92,7 +93,7 @@ def test_scan_band__measures_what_is_in_reach_and_keeps_the_least(rng: np.random
             np.ascontiguousarray(tile[:, j0:j1]), 0, j0,
             home.x, home.norm, home.half, home.label, home.confounder, home.group,
             home.x, home.norm, home.half, home.label, home.confounder, home.group, home.position,
-            reach, spec.offset, spec.deliver, index, distance, count,
+            reach, spec.offset, spec.deliver, index, distance, count, False,
         )  # fmt: skip
     pairs = np.array([(i, j) for i in range(n) for j in range(n)], np.int32)
     exact = np.empty(n * n)

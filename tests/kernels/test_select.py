@@ -11,6 +11,7 @@ from croma_dask.index.ranges import load_range
 from croma_dask.index.source import ArraySource, Codes
 from croma_dask.index.spec import ListSpec
 from croma_dask.kernels.constants import GLOBAL, OS, SO
+from croma_dask.kernels.frame import Frame
 from croma_dask.kernels.select import keep_least, scan_tile, settle
 
 
@@ -81,10 +82,10 @@ def test_scan_tile__keeps_the_nearest_of_each_type_on_both_sides(
         rng.integers(0, 3, 2 * n).astype(np.int32), rng.integers(0, 2, 2 * n).astype(np.int32),
         rng.integers(0, 60, 2 * n).astype(np.int32),
     )  # fmt: skip
-    mean = np.zeros(d)
+    frame = Frame(np.zeros(d))
     source = ArraySource(x)
-    home = load_range(source, codes.take(slice(0, n)), 0, n, mean)
-    other = home if same else load_range(source, codes.take(slice(n, 2 * n)), n, 2 * n, mean)
+    home = load_range(source, codes.take(slice(0, n)), 0, n, frame)
+    other = home if same else load_range(source, codes.take(slice(n, 2 * n)), n, 2 * n, frame)
     mine = Side(n, spec)
     theirs = mine if same else Side(n, spec)
     # several tiles of odd sizes, as the sweep cuts them
