@@ -28,7 +28,6 @@ from croma_dask.index.spec import ListSpec
 from croma_dask.index.stored import StoredIndex
 from croma_dask.index.streamed import Job, allow_tasks, stop_tasks
 from croma_dask.index.tune import Tuned, tune
-from croma_dask.kernels.frame import Frame
 from croma_dask.kernels.typing import I32, I64
 from croma_dask.layout import lay_out_probed
 from croma_dask.options import Options
@@ -179,7 +178,7 @@ def search_index(
     )  # fmt: skip
     key = job_key(codes, row, spec, _identity(index, scope, how))
     scratch, (edges, per_block) = take_scratch(options, key, layout, keep)
-    job = Job(index, scratch, edges, per_block, spec, Frame(partition.mean))
+    job = Job(index, scratch, edges, per_block, spec, index.frame)
     write_scope(job, codes, row)
     exactly = ExactSearch(job, codes, row, layout.terms, options, client, n_tasks)
     queries, tuned = _sample(exactly, index, how)
@@ -248,7 +247,8 @@ def _sample(exactly: ExactSearch, index: StoredIndex, how: Approximation) -> tup
         place = np.concatenate([np.sort(drawn[:n_tuned]), np.sort(drawn[n_tuned:])])
         exact, places = exactly.search(place, "sample")
         tuned = tune(
-            index, job.partition, codes, TypeCounts.of_arrays(job.scratch.read("counts.npz")),
+            index, index.frame, job.partition, codes,
+            TypeCounts.of_arrays(job.scratch.read("counts.npz")),
             place[:n_tuned].astype(np.int64), places[:n_tuned], job.spec,
             recall=how.recall, start=how.start_k, growth=how.k_growth_factor, probes=how.probes,
         )  # fmt: skip

@@ -42,8 +42,9 @@ from croma_dask.index.stored import (
     read_partition,
     write_partition,
 )
+from croma_dask.kernels.frame import Distance, Frame
 from croma_dask.kernels.screen import native_dtype
-from croma_dask.kernels.typing import F64, I32, I64
+from croma_dask.kernels.typing import I32, I64
 from croma_dask.layout import sketched
 from croma_dask.options import Options, merged
 from croma_dask.progress import Progress
@@ -75,6 +76,7 @@ def build_index(
     shard_rows: int | None = None,
     n_neighbors: int = 60,
     seed: int = 0,
+    distance: Distance = "cosine",
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     memory: int | str | None = None,
@@ -86,9 +88,10 @@ def build_index(
 ) -> StoredIndex:
     """Build an approximate index over the rows of a cohort, and keep it as plain Zarr.
 
-    Rows are clustered by k-means on their centred unit vectors and stored in the order of the
-    clusters, in shards that fit a process. The index knows nothing of labels and confounders: one
-    serves every column. It belongs to these very rows (by fingerprint) and to this version.
+    Rows are clustered by k-means on their centred unit vectors (on centred rows, for Euclidean
+    distances) and stored in the order of the clusters, in shards that fit a process. The index
+    knows nothing of labels and confounders: one serves every column. It belongs to these very rows
+    (by fingerprint) and to this version.
 
     Parameters
     ----------
@@ -100,7 +103,8 @@ def build_index(
         nearest-neighbour graph a shard for the neighbours of any type, the inverted file for the
         typed ones).
     path
-        Where it goes; by default beside the store, ``cohort.zarr`` -> ``cohort.KIND.zarr``.
+        Where it goes; by default beside the store, ``cohort.zarr`` -> ``cohort.KIND.zarr``, or
+        ``cohort.euclidean.KIND.zarr``.
     cluster_rows
         Rows of a cluster on average; by default 256, more beyond two million rows.
     shard_rows
@@ -109,6 +113,9 @@ def build_index(
         Neighbours of a row in the graph of ``pynndescent``.
     seed
         Of k-means and of the graphs.
+    distance
+        ``cosine``, for :func:`croma_dask.score`; ``euclidean``, for
+        :func:`croma_dask.embedding_benchmark`.
     overwrite
         Replace an index that is there and differs.
     storage_options
@@ -135,20 +142,20 @@ def build_index(
     task, as the cost of the search; k-means takes a sample of an eighth of the allowed memory at
     most. The rows are read once for each shard.
     """
-    recipe = Recipe(kind, cluster_rows, shard_rows, n_neighbors, seed)
+    recipe = Recipe(kind, cluster_rows, shard_rows, n_neighbors, seed, distance)
     options = merged(memory=memory, threads=threads, scratch=scratch, resume=resume, quiet=quiet)
     client = client if client is not None else active_client()
     options = for_client(options, client)
     embedding = _embedding_of(cohort)
     if not embedding.n_tiles:
         raise SchemaError("the embedding has no rows")
-    place = _place(embedding, kind, path, storage_options)
+    place = _place(embedding, recipe, path, storage_options)
     with contextlib.ExitStack() as keep:
         source = open_source(embedding, options, keep, streamed=True, workers=client is not None)
-        profile, digest = look_over(source, embedding, options, client)
-        check_profile(profile)
+        profile, digest = look_over(source, embedding, options, client, distance)
+        check_profile(profile, distance)
         return build(
-            source, digest, profile.mean, place, recipe,
+            source, digest, profile.frame(distance), place, recipe,
             allowed=mem.allowed_bytes(options.memory), n_tasks=tasks_a_process(client, options),
             client=client, overwrite=overwrite, resume=options.resume, quiet=options.quiet,
         )  # fmt: skip
@@ -177,7 +184,7 @@ def open_index(
 
 
 def find_index(
-    wanted: Any, embedding: Embedding, source: RowSource, fingerprint: str, mean: F64,
+    wanted: Any, embedding: Embedding, source: RowSource, fingerprint: str, frame: Frame,
     options: Options, *, client: Any, n_tasks: int, keep: contextlib.ExitStack,
 ) -> StoredIndex:  # fmt: skip
     """Open the index that a search shall use; build it where there is none yet.
@@ -186,8 +193,8 @@ def find_index(
     ----------
     wanted
         A kind, the path of an index, or an index.
-    embedding, source, fingerprint, mean
-        The rows: how they lie, by reference, and what is known of them.
+    embedding, source, fingerprint, frame
+        The rows: how they lie, by reference, and what is known of them; which distance.
     options, client, n_tasks
         As in `build`.
     keep
@@ -202,35 +209,40 @@ def find_index(
         # Opened anew: a handle may be older than what lies there now.
         place = wanted.location if isinstance(wanted, StoredIndex) else Location.of(wanted)
         index = StoredIndex(place)
-        index.matches(fingerprint)
+        index.matches(fingerprint, frame.distance)
         return index
-    recipe = Recipe(str(wanted))
+    recipe = Recipe(str(wanted), distance=frame.distance)
     if embedding.stored:
-        place = Location.of(beside(embedding.data.url, recipe.kind), embedding.data.storage_options)
+        place = Location.of(
+            beside(embedding.data.url, recipe.kind, recipe.distance),
+            embedding.data.storage_options,
+        )
         index = StoredIndex(place)
         if index.is_finished():
             # However it was built: whoever did may have had reasons.
-            index.matches(fingerprint)
+            index.matches(fingerprint, frame.distance)
             return index
         log.warning("building an index of the kind %r in %s", recipe.kind, place.url)
     else:
         place = Location.of(os.path.join(own_folder(options, "index-", keep), "index.zarr"))
     return build(
-        source, fingerprint, mean, place, recipe, allowed=mem.allowed_bytes(options.memory),
+        source, fingerprint, frame, place, recipe, allowed=mem.allowed_bytes(options.memory),
         n_tasks=n_tasks, client=client, resume=options.resume, quiet=options.quiet,
     )  # fmt: skip
 
 
-def find_built(embedding: Embedding, kind: str = "ivf") -> StoredIndex | None:
+def find_built(
+    embedding: Embedding, kind: str = "ivf", distance: Distance = "cosine"
+) -> StoredIndex | None:
     """Find the index of a kind beside the store; None without one, or where it is stale."""
     if not embedding.stored:
         return None
-    place = Location.of(beside(embedding.data.url, kind), embedding.data.storage_options)
+    place = Location.of(beside(embedding.data.url, kind, distance), embedding.data.storage_options)
     index = StoredIndex(place)
     if not index.is_finished():
         return None
     try:
-        index.matches(embedding.fingerprint)
+        index.matches(embedding.fingerprint, distance)
     except StoreError:
         return None
     return index
@@ -245,17 +257,19 @@ def _embedding_of(cohort: Any) -> Embedding:
 
 
 def _place(
-    embedding: Embedding, kind: str, path: Any, storage_options: Mapping[str, Any] | None
+    embedding: Embedding, recipe: Recipe, path: Any, storage_options: Mapping[str, Any] | None
 ) -> Location:
     if path is not None:
         return Location.of(path, storage_options)
     if not embedding.stored:
         raise SchemaError("an array has no place beside which its index could lie: name a path=")
-    return Location.of(beside(embedding.data.url, kind), embedding.data.storage_options)
+    return Location.of(
+        beside(embedding.data.url, recipe.kind, recipe.distance), embedding.data.storage_options
+    )
 
 
 def build(
-    source: RowSource, fingerprint: str, mean: F64, location: Location, recipe: Recipe, *,
+    source: RowSource, fingerprint: str, frame: Frame, location: Location, recipe: Recipe, *,
     allowed: int, n_tasks: int, client: Any, overwrite: bool = False, resume: bool = True,
     quiet: bool = True,
 ) -> StoredIndex:  # fmt: skip
@@ -265,8 +279,8 @@ def build(
     ----------
     source
         Rows by reference.
-    fingerprint, mean
-        Of all rows: fingerprint, and (D,) mean of the unit vectors.
+    fingerprint, frame
+        Of all rows: fingerprint, distance, and origin of the screening.
     location
         Where it goes.
     recipe
@@ -290,7 +304,7 @@ def build(
         if root is None:
             return open_index(location)
         partition = _partition(
-            root, source, mean, recipe, location, allowed, n_tasks, client, quiet
+            root, source, frame, recipe, location, allowed, n_tasks, client, quiet
         )
         token = uuid.uuid4().hex
         shared = f"croma-work-{token}"
@@ -310,7 +324,7 @@ def _advance(progress: Progress) -> Callable[[str, Any], None]:
 
 
 def _partition(
-    root: zarr.Group, source: RowSource, mean: F64, recipe: Recipe, location: Location,
+    root: zarr.Group, source: RowSource, frame: Frame, recipe: Recipe, location: Location,
     allowed: int, n_tasks: int, client: Any, quiet: bool,
 ) -> Partition:  # fmt: skip
     """Cluster the rows; take the partition up where an earlier run has written it."""
@@ -325,18 +339,24 @@ def _partition(
             del root[name]
     n_clusters = count_clusters(source.n_rows, recipe.cluster_rows)
     centres, basis = train(
-        source, n_clusters, mean, seed=recipe.seed, most_bytes=allowed // 8, n_threads=n_tasks
+        source, n_clusters, frame, seed=recipe.seed, most_bytes=allowed // 8, n_threads=n_tasks
     )
     # By way of the disk: the graph carries no arrays.
     write_array(root, "trained", centres)
     write_array(root, "basis", basis)
-    write_array(root, "mean", mean)
+    write_array(root, "mean", frame.mean)
+    root.attrs.update({"scale": frame.scale})
     cluster = _assign_all(Work(source, location, recipe, n_tasks), n_tasks, client, quiet)
     clusters = cluster_edges(cluster, centres)
     del root["trained"]
     rows = recipe.shard_rows or _shard_rows(source, recipe, allowed, n_tasks)
     partition = Partition(
-        clusters.order, clusters.edges, clusters.centres, mean, _shard_edges(clusters, rows), basis
+        clusters.order,
+        clusters.edges,
+        clusters.centres,
+        frame.mean,
+        _shard_edges(clusters, rows),
+        basis,
     )
     write_partition(root, partition)
     # Shards are of this partition, and of no other with the same parameters.

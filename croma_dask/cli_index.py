@@ -20,6 +20,10 @@ __all__ = ["index"]
     show_default=True,
     help="ivf: rows look into the nearest clusters; pynndescent: a neighbour graph a shard too.",
 )
+@click.option(
+    "--distance", type=click.Choice(["cosine", "euclidean"]), default="cosine", show_default=True,
+    help="cosine: for score; euclidean: for benchmark.",
+)  # fmt: skip
 @click.option("--out", "path", metavar="PATH", help="Default: beside the store.")
 @click.option(
     "--cluster-rows", type=click.IntRange(min=1), help="Rows of a cluster. Default: 256 or more."

@@ -162,7 +162,7 @@ def search(
     options = for_client(options, client)
     n_tasks = tasks_a_process(client, options)
     if how is not None and how.index == "auto":
-        how = _settle(embedding, scopes, spec, options, how, client, n_tasks, fixed)
+        how = _settle(embedding, scopes, spec, options, how, client, n_tasks, fixed, distance)
     if how is not None:
         check_scopes(scopes)
     largest = max(len(scope) for scope in scopes)
@@ -190,7 +190,7 @@ def search(
         warn_zero_rows(profile)
     if how is not None:
         index = find_index(
-            how.index, embedding, source, digest, profile.mean, options, client=client,
+            how.index, embedding, source, digest, profile.frame(distance), options, client=client,
             n_tasks=n_tasks, keep=keep,
         )  # fmt: skip
         neighbors, sample = search_index(
@@ -219,7 +219,7 @@ def search(
 
 def _settle(
     embedding: Embedding, scopes: Sequence[Scope], spec: ListSpec, options: Options,
-    how: Approximation, client: Any, n_tasks: int, fixed: int,
+    how: Approximation, client: Any, n_tasks: int, fixed: int, distance: Distance,
 ) -> Approximation | None:  # fmt: skip
     """Choose the index for ``auto``, and say which and why; None for the exact search."""
     sizes = [len(scope) for scope in scopes]
@@ -228,7 +228,7 @@ def _settle(
     )
     choice = choose(
         exact, sum(sizes), embedding.n_features, spec, served=is_served(embedding, scopes),
-        built=find_built(embedding) is not None,
+        built=find_built(embedding, distance=distance) is not None,
     )  # fmt: skip
     log.info("index='auto' takes %s: %s", choice.kind, choice.why)
     return None if choice.kind == "exact" else replace(how, index=choice.kind)

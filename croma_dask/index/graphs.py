@@ -18,6 +18,7 @@ from croma_dask.index.ranges import Range
 from croma_dask.index.resident import resident
 from croma_dask.index.spec import ListSpec
 from croma_dask.index.stored import StoredIndex
+from croma_dask.kernels.frame import Frame
 from croma_dask.kernels.typing import F32, I32
 
 __all__ = ["Widening", "offer_graph"]
@@ -119,14 +120,14 @@ def _ask_again(
     def load() -> DescentIndex:
         edges = index.partition.shard_edges
         lo, hi = int(edges[shard]), int(edges[shard + 1])
-        blocks = (unit_rows(part) for _, part in index.pieces(lo, hi))
+        blocks = (graph_rows(part, index.frame) for _, part in index.pieces(lo, hi))
         return DescentIndex.load(blocks, *index.descent(shard))
 
     k = widening.start_k
     with resident((index.url, index.build_id, shard), load) as descent:
         for _ in range(_STEPS):
             k = min(k, len(home))
-            found, _ = descent.query(unit_rows(home.x[rows]), k, _EPSILON)
+            found, _ = descent.query(graph_rows(home.x[rows], home.frame), k, _EPSILON)
             candidates = _places(home, found)
             enough = _eligible(home, rows, candidates) >= int(spec.deliver[0])
             _offer(rows[enough], candidates[enough], home, lists, spec)
@@ -159,10 +160,17 @@ def _below(near: F32, threshold: F32, columns: I32) -> I32:
     return np.where(taken, columns[order], -1).astype(np.int32)
 
 
-def unit_rows(x: np.ndarray) -> F32:
-    """Make unit vectors in float32; zero rows stay zero."""
+def graph_rows(x: np.ndarray, frame: Frame) -> F32:
+    """Make the float32 rows whose Euclidean distances a graph is of.
+
+    Unit vectors for the cosine distance (zero rows stay zero), centred rows for the Euclidean.
+    """
     from croma_dask.kernels import dots_numpy, screen
 
-    native = screen.native(x)
+    native = frame.native(x)
+    if frame.is_euclidean:
+        centred = np.empty(native.shape, np.float32)
+        frame.centre(native, np.zeros(native.shape[0]), centred)
+        return centred
     inverse = screen.inverse_length(dots_numpy.squared_norms(native))
     return (native * inverse[:, None]).astype(np.float32)

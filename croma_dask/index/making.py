@@ -17,7 +17,7 @@ import numpy as np
 from croma_dask.cohort.layout import chunk_rows_for
 from croma_dask.cohort.location import Location
 from croma_dask.errors import StoreError
-from croma_dask.index.graphs import unit_rows
+from croma_dask.index.graphs import graph_rows
 from croma_dask.index.partition import assign
 from croma_dask.index.recipe import Recipe
 from croma_dask.index.scratch import Scratch
@@ -30,9 +30,11 @@ from croma_dask.index.stored import (
     ROWS,
     WRITING,
     read_attrs,
+    read_frame,
     shard_name,
 )
 from croma_dask.index.threads import one_blas_thread
+from croma_dask.kernels.frame import Frame
 from croma_dask.kernels.typing import I32
 
 if TYPE_CHECKING:
@@ -159,9 +161,9 @@ def write_array(group: zarr.Group, name: str, value: np.ndarray, rows: int = 1 <
 def assign_span(work: Work, lo: int, hi: int) -> I32:
     """Nearest centre of rows lo..hi."""
     root = work.open()
-    mean, centres, basis = (np.asarray(root[name][...]) for name in ("mean", "trained", "basis"))  # type: ignore[index]
+    centres, basis = (np.asarray(root[name][...]) for name in ("trained", "basis"))  # type: ignore[index]
     with one_blas_thread():
-        return assign(work.source, lo, hi, mean, centres, basis)
+        return assign(work.source, lo, hi, read_frame(root), centres, basis)
 
 
 def write_shard(work: Work, number: int) -> int:
@@ -187,17 +189,17 @@ def write_shard(work: Work, number: int) -> int:
     )  # fmt: skip
     array[...] = rows
     if work.recipe.kind == "pynndescent":
-        _write_graph(group, rows, work)
+        _write_graph(group, rows, work, read_frame(root))
     group.attrs.put({"status": COMPLETE, "build_id": mine})
     return hi - lo
 
 
-def _write_graph(group: zarr.Group, rows: np.ndarray, work: Work) -> None:
+def _write_graph(group: zarr.Group, rows: np.ndarray, work: Work, frame: Frame) -> None:
     """Build the pynndescent graph of a shard and write its arrays."""
     from croma_dask.index.descent import build_descent
 
     built = build_descent(
-        unit_rows(rows), n_neighbors=work.recipe.n_neighbors, seed=work.recipe.seed,
+        graph_rows(rows, frame), n_neighbors=work.recipe.n_neighbors, seed=work.recipe.seed,
         n_jobs=work.n_jobs,
     )  # fmt: skip
     inside = group.create_group(DESCENT)

@@ -11,8 +11,9 @@ from croma_dask.index.ranges import read_native
 from croma_dask.index.sketch import find_basis
 from croma_dask.index.source import RowSource, TakenRows
 from croma_dask.index.threads import one_blas_thread
-from croma_dask.kernels import dots_numpy, screen
-from croma_dask.kernels.typing import F32, F64, I32, I64
+from croma_dask.kernels import dots_numpy
+from croma_dask.kernels.frame import Frame
+from croma_dask.kernels.typing import F32, I32, I64
 
 __all__ = [
     "Clusters",
@@ -49,22 +50,25 @@ def count_clusters(n_rows: int, cluster_rows: int | None) -> int:
     return max(1, n_rows // rows)
 
 
-def centre_rows(x: np.ndarray, mean: F64) -> tuple[F32, F32]:
-    """Centred unit vectors of raw rows, and their half-norm terms.
+def centre_rows(x: np.ndarray, frame: Frame) -> tuple[F32, F32]:
+    """Screening rows of raw ones (centred unit vectors, of cosine), and their half-norm terms.
 
     Returns
     -------
     centred, half
         (n, D) and (n,) float32.
     """
-    native = screen.native(x)
+    native = frame.native(x)
     out = np.empty(native.shape, np.float32)
-    half, _ = screen.centre(native, dots_numpy.squared_norms(native), mean, out)
+    norm = np.zeros(native.shape[0])
+    if not frame.is_euclidean:
+        norm = dots_numpy.squared_norms(native)
+    half, _ = frame.centre(native, norm, out)
     return out, half.astype(np.float32)
 
 
 def train(
-    source: RowSource, n_clusters: int, mean: F64, *, seed: int, most_bytes: int, n_threads: int
+    source: RowSource, n_clusters: int, frame: Frame, *, seed: int, most_bytes: int, n_threads: int
 ) -> tuple[F32, F32]:
     """Centres of k-means on a random sample of rows, neighbours in space next to each other.
 
@@ -74,8 +78,8 @@ def train(
         All rows.
     n_clusters
         Centres; at most the number of rows.
-    mean
-        (D,) mean of the unit vectors.
+    frame
+        Distance, and origin of the screening.
     seed
         Of the sample and of k-means.
     most_bytes
@@ -97,7 +101,7 @@ def train(
     sample = np.empty((size, d), np.float32)
     for lo in range(0, size, _BLOCK):
         hi = min(size, lo + _BLOCK)
-        sample[lo:hi] = centre_rows(read_native(taken, lo, hi), mean)[0]
+        sample[lo:hi] = centre_rows(read_native(taken, lo, hi, frame=frame), frame)[0]
     # On one thread each, whatever there are: the same rows and seed make the same index.
     with one_blas_thread():
         basis = find_basis(sample, seed)
@@ -148,7 +152,7 @@ def half_norms(centres: F32) -> F32:
     return half
 
 
-def assign(source: RowSource, lo: int, hi: int, mean: F64, centres: F32, basis: F32) -> I32:
+def assign(source: RowSource, lo: int, hi: int, frame: Frame, centres: F32, basis: F32) -> I32:
     """Nearest centre of rows lo..hi, the first one where several are.
 
     Returns
@@ -163,7 +167,7 @@ def assign(source: RowSource, lo: int, hi: int, mean: F64, centres: F32, basis: 
     for where, rows in source.pieces(lo, hi):
         found = np.empty(rows.shape[0], np.int32)
         for a in range(0, rows.shape[0], step):
-            centred, half = centre_rows(rows[a : a + step], mean)
+            centred, half = centre_rows(rows[a : a + step], frame)
             if basis.shape[1]:
                 centred = centred @ basis
             near = scores(centred, half, centres, halves, buffer)

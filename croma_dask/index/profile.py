@@ -118,8 +118,10 @@ def _look(x: Any, at: int, seen: Profile) -> None:
 
 
 def _measure(raw: Any, seen: Profile) -> None:
-    """Add what Euclidean distances need to know; rows that are no numbers are refused anyway."""
+    """Add what Euclidean distances need to know of the rows that are numbers."""
     wide = raw.astype(np.float64)
+    finite = np.isfinite(wide).all(axis=1)
+    wide = wide if finite.all() else wide[finite]
     with np.errstate(over="ignore", invalid="ignore"):
         seen.row_sum += wide.sum(axis=0)
         seen.largest = max(seen.largest, float(np.einsum("ij,ij->i", wide, wide).max(initial=0.0)))

@@ -9,6 +9,7 @@ from typing import Any
 
 from croma_dask import __version__
 from croma_dask.errors import SchemaError
+from croma_dask.kernels.frame import Distance
 
 __all__ = ["KINDS", "Recipe", "library_of"]
 
@@ -31,6 +32,8 @@ class Recipe:
         Neighbours a row in the graph of a pynndescent index.
     seed
         Of everything random.
+    distance
+        ``cosine`` or ``euclidean``.
     """
 
     kind: str
@@ -38,6 +41,7 @@ class Recipe:
     shard_rows: int | None = None
     n_neighbors: int = 60
     seed: int = 0
+    distance: Distance = "cosine"
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -45,6 +49,8 @@ class Recipe:
             raise SchemaError(
                 f"there is no index of the kind {self.kind!r}; there are {', '.join(KINDS)}"
             )
+        if self.distance not in ("cosine", "euclidean"):
+            raise SchemaError(f"distance is 'cosine' or 'euclidean', found {self.distance!r}")
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is None and name in ("cluster_rows", "shard_rows"):
@@ -63,6 +69,8 @@ class Recipe:
         """Return what tells this index from another one."""
         return {
             "kind": self.kind,
+            # Indexes of releases that knew one distance only do not name it.
+            **({} if self.distance == "cosine" else {"distance": self.distance}),
             "embedding_fingerprint": fingerprint,
             "croma_dask_version": __version__,
             "library": library_of(self.kind),

@@ -23,6 +23,7 @@ from croma_dask.cohort.location import Location, open_root
 from croma_dask.errors import StoreError
 from croma_dask.index.partition import half_norms
 from croma_dask.index.recipe import KINDS, library_of
+from croma_dask.kernels.frame import Distance, Frame
 from croma_dask.kernels.typing import F32, F64, I64
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Partition:
     centres
         (C, r) float32, in the space of the sketch, or (C, D) without one.
     mean
-        (D,) float64, mean of the unit vectors.
+        (D,) float64, mean of the unit vectors; of the rows, for Euclidean distances.
     shard_edges
         (S + 1,) int64, places where shards start; each is a cluster edge too.
     basis
@@ -117,10 +118,10 @@ class Partition:
         return "" if seen.all() else "order names not every row once"
 
 
-def beside(url: str, kind: str) -> str:
+def beside(url: str, kind: str, distance: Distance = "cosine") -> str:
     """Place of the index of a kind beside a cohort store."""
     stem = url.removesuffix("/").removesuffix(".zarr")
-    return f"{stem}.{kind}.zarr"
+    return f"{stem}.{kind}.zarr" if distance == "cosine" else f"{stem}.{distance}.{kind}.zarr"
 
 
 def shard_name(number: int) -> str:
@@ -224,6 +225,16 @@ class StoredIndex:
     def build_id(self) -> str:
         """Names this very build: another one of the same rows has other clusters."""
         return str(self.attrs["build_id"])
+
+    @property
+    def distance(self) -> Distance:
+        """``cosine`` or ``euclidean``."""
+        return distance_of(self.attrs)
+
+    @property
+    def frame(self) -> Frame:
+        """Distance, and origin of the screening."""
+        return Frame(self.partition.mean, self.distance, float(self.attrs.get("scale", 1.0)))
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -331,8 +342,8 @@ class StoredIndex:
         attrs = read_attrs(self.location)
         return attrs.get("format") == FORMAT and attrs.get("status") == COMPLETE
 
-    def matches(self, fingerprint: str) -> None:
-        """Refuse an index of other rows, or of another version.
+    def matches(self, fingerprint: str, distance: Distance = "cosine") -> None:
+        """Refuse an index of other rows, of another distance, or of another version.
 
         Raises
         ------
@@ -346,6 +357,11 @@ class StoredIndex:
         if library and library != library_of(self.kind):
             raise StoreError(
                 f"{self.url} holds graphs of {library}, here is {library_of(self.kind)}; {_MEND}"
+            )
+        if self.distance != distance:
+            raise StoreError(
+                f"{self.url} is an index of {self.distance} distances, and {distance} ones are "
+                "asked for: build another one beside it"
             )
         if self.embedding_fingerprint != fingerprint:
             raise StoreError(
@@ -361,6 +377,18 @@ def read_attrs(location: Location) -> dict[str, Any]:
         return dict(json.loads(raw).get("attributes", {})) if raw else {}
     except ValueError:
         return {}
+
+
+def distance_of(attrs: Mapping[str, Any]) -> Distance:
+    """Return the distance that the attributes of an index name; cosine where they name none."""
+    return "euclidean" if attrs.get("distance") == "euclidean" else "cosine"
+
+
+def read_frame(root: zarr.Group) -> Frame:
+    """Read the frame of an index that is being built."""
+    attrs = dict(root.attrs)
+    mean = np.asarray(root["mean"][...])  # type: ignore[index]
+    return Frame(mean, distance_of(attrs), float(attrs.get("scale", 1.0)))  # type: ignore[arg-type]
 
 
 def read_partition(root: zarr.Group, url: str) -> Partition:

@@ -13,6 +13,7 @@ from croma_dask.index.probing import Radius, TypeCounts
 from croma_dask.index.source import Codes, RowSource, TakenRows
 from croma_dask.index.spec import ListSpec
 from croma_dask.index.stored import Partition
+from croma_dask.kernels.frame import Frame
 from croma_dask.kernels.typing import F32, I32, I64
 
 __all__ = ["Tuned", "tune"]
@@ -50,16 +51,16 @@ class Tuned:
 
 
 def tune(
-    source: RowSource, partition: Partition, codes: Codes, counts: TypeCounts, queries: I64,
-    places: I32, spec: ListSpec, *, recall: float, start: int, growth: float,
+    source: RowSource, frame: Frame, partition: Partition, codes: Codes, counts: TypeCounts,
+    queries: I64, places: I32, spec: ListSpec, *, recall: float, start: int, growth: float,
     probes: int | None = None,
 ) -> Tuned:  # fmt: skip
     """Choose the least radius with which the sample would have reached the recall.
 
     Parameters
     ----------
-    source, partition, codes
-        Rows, clusters and codes in the order of the index.
+    source, frame, partition, codes
+        Rows and their screening, clusters and codes in the order of the index.
     counts
         Rows of each type in the clusters.
     queries
@@ -76,8 +77,9 @@ def tune(
         Clusters that a row probes, where the caller has chosen.
     """
     query, target, kind = _pairs(places, spec)
-    there = _needed(source, partition, codes, counts, queries[query], target)
-    back = _needed(source, partition, codes, counts, target.astype(np.int64), queries[query])
+    there = _needed(source, frame, partition, codes, counts, queries[query], target)
+    rows = target.astype(np.int64)
+    back = _needed(source, frame, partition, codes, counts, rows, queries[query])
     rank = np.minimum(there[:, 0], back[:, 0]) + 1
     reached = float("nan")
     if spec.n_global:
@@ -130,8 +132,8 @@ def _pairs(places: I32, spec: ListSpec) -> tuple[NDArray[np.int64], I32, NDArray
 
 
 def _needed(
-    source: RowSource, partition: Partition, codes: Codes, counts: TypeCounts, row: I64,
-    target: Any,
+    source: RowSource, frame: Frame, partition: Partition, codes: Codes, counts: TypeCounts,
+    row: I64, target: Any,
 ) -> I64:  # fmt: skip
     """(p, 3) clusters, SO and OS rows that row `row[p]` meets before the cluster of `target[p]`."""
     from croma_dask.kernels.probe import needed_radius
@@ -155,7 +157,7 @@ def _needed(
     out = np.empty((row.shape[0], 3), np.int64)
     for lo in range(0, distinct.size, step):
         hi = min(distinct.size, lo + step)
-        centred, half = centre_rows(rows[lo:hi], partition.mean)
+        centred, half = centre_rows(rows[lo:hi], frame)
         near = scores(partition.sketch(centred), half, places, halves, buffer)
         a, b = np.searchsorted(which[order], [lo, hi])
         mine = order[a:b]
