@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from croma_dask.build import build_index, open_index
     from croma_dask.cohort import ingest, open_cohort, write_cohort
     from croma_dask.cohort.align import expand_features_to_manifest
+    from croma_dask.embedding.benchmark import embedding_benchmark
+    from croma_dask.embedding.plan import BenchmarkPlan, plan_embedding_benchmark
+    from croma_dask.embedding.rank_statistics import rank_statistics
+    from croma_dask.embedding.ranks import rank_embeddings
     from croma_dask.errors import (
         ChunkError,
         CromaDaskError,
@@ -59,6 +63,11 @@ _HOME = {
     "ingest": "cohort",
     "expand_features_to_manifest": "cohort.align",
     "score": "score",
+    "embedding_benchmark": "embedding.benchmark",
+    "BenchmarkPlan": "embedding.plan",
+    "plan_embedding_benchmark": "embedding.plan",
+    "rank_embeddings": "embedding.ranks",
+    "rank_statistics": "embedding.rank_statistics",
     "apd": "probe.reduce",
     "nipd": "probe.reduce",
     "probe_sweep": "probe.arrays",
@@ -78,6 +87,7 @@ _HOME = {
 
 __all__ = [
     "RI",
+    "BenchmarkPlan",
     "CRoMa",
     "ChunkError",
     "CromaDaskError",
@@ -96,6 +106,7 @@ __all__ = [
     "__version__",
     "apd",
     "build_index",
+    "embedding_benchmark",
     "expand_features_to_manifest",
     "ingest",
     "nipd",
@@ -103,7 +114,10 @@ __all__ = [
     "open_index",
     "open_neighbors",
     "plan",
+    "plan_embedding_benchmark",
     "probe_sweep",
+    "rank_embeddings",
+    "rank_statistics",
     "score",
     "set_options",
     "write_cohort",

@@ -11,6 +11,7 @@ import xarray as xr
 if TYPE_CHECKING:
     import pandas as pd
 
+    from croma_dask.embedding.plan import BenchmarkPlan
     from croma_dask.plan import Plan
     from croma_dask.probe.layout import SweepLayout
 
@@ -133,6 +134,22 @@ class CromaDatasetAccessor:
         from croma_dask.probe.cohorts import plan_probe_sweep
 
         return plan_probe_sweep(self._dataset, client=client, **arguments)
+
+    def embedding_benchmark(
+        self, *, label: str = "cell_type", batch: str | None = None, **arguments: Any
+    ) -> xr.Dataset:
+        """Score this cohort as an embedding: see :func:`croma_dask.embedding_benchmark`."""
+        from croma_dask.embedding.benchmark import embedding_benchmark
+
+        return embedding_benchmark(self._dataset, label=label, batch=batch, **arguments)
+
+    def plan_embedding_benchmark(
+        self, *, label: str = "cell_type", batch: str | None = None, **arguments: Any
+    ) -> BenchmarkPlan:
+        """Tell what that costs: see :func:`croma_dask.plan_embedding_benchmark`."""
+        from croma_dask.embedding.plan import plan_embedding_benchmark
+
+        return plan_embedding_benchmark(self._dataset, label=label, batch=batch, **arguments)
 
     def to_frame(self) -> pd.DataFrame:
         """Tidy frame of this result: see :func:`croma_dask.results.to_frame`."""

@@ -9,9 +9,11 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
+from croma_dask.cli_benchmark import benchmark
 from croma_dask.cli_index import index
 from croma_dask.cli_options import split_list, storage_option
 from croma_dask.cli_probe import probe
+from croma_dask.cli_rank import rank
 from croma_dask.cli_score import plan, score
 from croma_dask.errors import CromaDaskError, MemoryLimitError, SupportError
 
@@ -166,9 +168,11 @@ def info(store: str, verify: bool, as_json: bool, storage_options: dict[str, str
             click.echo("\nverified: rows and columns are those that were written")
 
 
+main.add_command(benchmark)
 main.add_command(index)
 main.add_command(plan)
 main.add_command(probe)
+main.add_command(rank)
 main.add_command(score)
 
 

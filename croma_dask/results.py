@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
+from croma_dask.embedding.summary import benchmark_frame, result_summary
 from croma_dask.errors import SchemaError
 from croma_dask.probe.table import sweep_frame, sweep_summary
 from croma_dask.schema import METRICS
@@ -38,12 +39,15 @@ def to_frame(result: xr.Dataset | xr.DataTree) -> pd.DataFrame:
         One row a metric, `m`, subset or candidate k, and variable: columns `metric`, `variable`,
         `m`, `subset`, `k`, `value`. Variables along `sample` are left out: a Dataset's own
         ``to_dataframe`` gives them. Of a probe sweep see
-        :func:`croma_dask.probe.table.sweep_frame`.
+        :func:`croma_dask.probe.table.sweep_frame`, of an embedding benchmark
+        :func:`croma_dask.embedding.summary.benchmark_frame`.
     """
     import pandas as pd
 
     if _is_sweep(result):
         return sweep_frame(result)
+    if _is_benchmark(result):
+        return benchmark_frame(result)
     rows: list[dict[str, Any]] = []
     for name, dataset in _nodes(result):
         for variable, array in dataset.data_vars.items():
@@ -78,10 +82,13 @@ def summary(result: xr.Dataset | xr.DataTree) -> str:
     -------
     str
         One line a metric (and `m`): value, spread over subsets, support, median, tail, F(0), and
-        the operating k with tau. Of a probe sweep: accuracy a split, APD and nIPD.
+        the operating k with tau. Of a probe sweep: accuracy a split, APD and nIPD. Of an embedding
+        benchmark: value and status of every metric.
     """
     if _is_sweep(result):
         return sweep_summary(result)
+    if _is_benchmark(result):
+        return result_summary(result)
     lines = [f"{'':12}" + "".join(f"{title:>10}" for title in _COLUMNS.values())]
     for name, dataset in _nodes(result):
         radii = np.atleast_1d(dataset["m"].values) if "m" in dataset.coords else [None]
@@ -99,6 +106,10 @@ def summary(result: xr.Dataset | xr.DataTree) -> str:
 
 def _is_sweep(result: xr.Dataset | xr.DataTree) -> TypeGuard[xr.Dataset]:
     return hasattr(result, "data_vars") and result.attrs.get("metric") == "probe_sweep"
+
+
+def _is_benchmark(result: xr.Dataset | xr.DataTree) -> TypeGuard[xr.Dataset]:
+    return hasattr(result, "data_vars") and result.attrs.get("metric") == "embedding_benchmark"
 
 
 def _nodes(result: Any) -> list[tuple[str, xr.Dataset]]:
@@ -174,7 +185,9 @@ def _is_ours(folder: Path) -> bool:
         attrs = json.loads((folder / "zarr.json").read_text()).get("attributes", {})
     except (OSError, ValueError):
         return False
-    if "croma_dask_version" in attrs and "embedding_fingerprint" in attrs:
+    if "croma_dask_version" in attrs and (
+        "embedding_fingerprint" in attrs or attrs.get("metric") == "embedding_benchmark"
+    ):
         return True
     # A tree that somebody put together has the attributes at its metrics.
     return any(
@@ -190,7 +203,7 @@ def save(
     Parameters
     ----------
     result
-        What :func:`croma_dask.score` returned, or a probe sweep.
+        What :func:`croma_dask.score` returned, a probe sweep, or an embedding benchmark.
     path
         ``.zarr`` or ``.nc``: everything, labelled; ``.csv``: the tidy frame; ``.json``: the same by
         metric.
@@ -230,10 +243,11 @@ def save(
 
 def _as_json(result: xr.Dataset | xr.DataTree) -> dict[str, Any]:
     """Nested plain values; NaN becomes null, as JSON has none."""
-    if _is_sweep(result):
+    if _is_sweep(result) or _is_benchmark(result):
+        rows = "probes" if _is_sweep(result) else "values"
         return {
             "attrs": _plain(dict(result.attrs)),
-            "probes": [_plain(row) for row in to_frame(result).to_dict("records")],
+            rows: [_plain(row) for row in to_frame(result).to_dict("records")],
         }
     found: dict[str, Any] = {"attrs": _plain(dict(result.attrs)), "metrics": {}}
     for name, dataset in _nodes(result):

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "croma_dask"
 # From the top to the bottom. A module may import from its own layer and from those below.
 LAYERS: list[set[str]] = [
     {"__init__", "cli", "accessor"},
-    {"cli_index", "cli_probe", "cli_score"},
+    {"cli_benchmark", "cli_index", "cli_probe", "cli_rank", "cli_score"},
     {"cli_options"},
     {"downstream", "plotting", "score", "plan", "results"},
     {"robustness", "probe", "embedding"},
@@ -26,6 +26,7 @@ LAYERS: list[set[str]] = [
     {"layout", "cluster"},
     {"index"},
     {"cohort"},
+    {"schema_benchmark"},
     {"schema", "memory", "options", "errors", "progress", "fingerprint"},
     {"kernels"},
 ]

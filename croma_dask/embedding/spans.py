@@ -1,0 +1,169 @@
+"""One pass over all rows of a source: spans of a fixed grid, on threads or on a cluster.
+
+Spans begin and end where no option can move them, and what they give is put together in their
+order: so float sums have the same bits whatever the chunks, the threads and the workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from croma_dask.cluster import tasks_a_process
+from croma_dask.fingerprint import BLOCK_ROWS
+from croma_dask.index.source import ArraySource, RowSource, TakenRows, spool
+from croma_dask.options import Options
+from croma_dask.progress import Progress
+from croma_dask.resume import own_folder
+from croma_dask.tasks import run_graph
+
+__all__ = [
+    "SPAN_ROWS",
+    "Column",
+    "blocks",
+    "by_reference",
+    "folder_for",
+    "keep_column",
+    "over_spans",
+]
+
+SPAN_ROWS = 8 * BLOCK_ROWS
+"""Rows of a task: enough for a task, few enough that a few cores share a small cohort."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Column:
+    """Values of all rows, held here or in a file that workers see.
+
+    Attributes
+    ----------
+    values
+        (n,) the values, or the path of a file of them.
+    dtype
+        Of the values.
+    """
+
+    values: Any
+    dtype: np.dtype[Any]
+
+    def read(self, lo: int, hi: int) -> Any:
+        """Values of rows lo..hi."""
+        if not isinstance(self.values, str):
+            return self.values[lo:hi]
+        size = self.dtype.itemsize
+        return np.fromfile(self.values, self.dtype, hi - lo, offset=size * lo)
+
+
+@dataclass(frozen=True)
+class _MappedRows:
+    """Rows of another source, which a column names."""
+
+    source: RowSource
+    column: Column
+    n_rows: int
+
+    @property
+    def n_features(self) -> int:
+        return self.source.n_features
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.source.dtype
+
+    @property
+    def step(self) -> int:
+        return self.source.step
+
+    def read(self, lo: int, hi: int) -> np.ndarray[Any, Any]:
+        return self._taken(lo, hi).read(0, hi - lo)
+
+    def pieces(self, lo: int, hi: int) -> Iterator[tuple[Any, np.ndarray[Any, Any]]]:
+        return self._taken(lo, hi).pieces(0, hi - lo)
+
+    def _taken(self, lo: int, hi: int) -> TakenRows:
+        return TakenRows(self.source, self.column.read(lo, hi))
+
+
+def keep_column(values: Any, name: str, folder: str | None) -> Column:
+    """Make a column: a file of `folder` for workers, or as it is where `folder` is None."""
+    values = np.ascontiguousarray(values)
+    if folder is None:
+        return Column(values, values.dtype)
+    path = str(Path(folder) / f"{name}.bin")
+    values.tofile(path)
+    return Column(path, values.dtype)
+
+
+def by_reference(source: RowSource, folder: str | None) -> RowSource:
+    """Make a source that is small enough to be sent to workers; itself where `folder` is None.
+
+    Arrays of this process, of rows or of row numbers, go to files of the folder.
+    """
+    if folder is None:
+        return source
+    if isinstance(source, TakenRows):
+        # A name of its own: a source may be taken from one that is itself taken from another.
+        name = f"taken-{uuid.uuid4().hex}"
+        column = keep_column(np.asarray(source.rows, np.int64), name, folder)
+        return _MappedRows(by_reference(source.source, folder), column, source.n_rows)
+    if isinstance(source, ArraySource) and isinstance(source.array, np.ndarray):
+        return spool(source.array, str(Path(folder) / "rows.npy"), step=source.step)
+    return source
+
+
+def folder_for(client: Any, options: Options, keep: contextlib.ExitStack) -> str | None:
+    """Make a folder for what workers are to read; None where there are none."""
+    return None if client is None else own_folder(options, "rows-", keep)
+
+
+def blocks(lo: int, hi: int) -> Iterator[tuple[int, int]]:
+    """Cut the rows lo..hi into blocks of the grid; `lo` lies on it."""
+    for at in range(lo, hi, BLOCK_ROWS):
+        yield at, min(hi, at + BLOCK_ROWS)
+
+
+def over_spans(
+    function: Callable[[Any, int, int], T], shared: Any, n_rows: int, *, name: str,
+    options: Options, client: Any = None, n_tasks: int | None = None,
+) -> list[T]:  # fmt: skip
+    """Call `function(shared, lo, hi)` for each span of the rows; return the results in order.
+
+    Parameters
+    ----------
+    function
+        A function of a module, for workers.
+    shared
+        What all calls share, an object of a class of its own (a tuple would be taken for a task);
+        sent to a worker once.
+    n_rows
+        Rows to cut into spans.
+    name
+        What the step is called on the progress bar and the dashboard.
+    options, client
+        Progress, threads; cluster, or None for threads of this process.
+    n_tasks
+        Threads of this process; None for what the options say.
+    """
+    spans = [(lo, min(n_rows, lo + SPAN_ROWS)) for lo in range(0, n_rows, SPAN_ROWS)]
+    if len(spans) == 1:
+        return [function(shared, *spans[0])]
+    token = uuid.uuid4().hex
+    step = name.replace(" ", "-")
+    keys = [f"croma-{step}-{token}-{number:06d}" for number in range(len(spans))]
+    node = f"croma-{step}-shared-{token}"
+    graph: dict[str, Any] = {node: shared}
+    graph |= {key: (function, node, *span) for key, span in zip(keys, spans, strict=True)}
+    work = {key: hi - lo for key, (lo, hi) in zip(keys, spans, strict=True)}
+    with Progress(name, n_rows, "rows", options.quiet) as progress:
+        return run_graph(
+            graph, keys, client=client, n_threads=n_tasks or tasks_a_process(client, options),
+            on_done=lambda key, _: progress.advance(work.get(key, 0)),
+        )  # fmt: skip

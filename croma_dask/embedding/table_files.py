@@ -1,0 +1,221 @@
+"""Where the tables of the embedding benchmark lie, and how they get there: whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from croma_dask.embedding.inputs import check_names
+from croma_dask.embedding.outcome import Scores
+from croma_dask.embedding.tables import (
+    GROUPS,
+    Group,
+    frame_lines,
+    long_table,
+    table_lines,
+    wide_table,
+)
+from croma_dask.errors import SchemaError
+
+__all__ = [
+    "Clustering", "Places", "Texts", "digest_of", "write_combined", "write_lines",
+    "write_predictions", "write_whole",
+]  # fmt: skip
+
+Clustering = Literal["leiden", "kmeans"]
+
+Texts = Sequence[Any] | NDArray[Any] | Callable[[int, int], Sequence[Any] | NDArray[Any]]
+"""One text a row of the manifest: all of them, or a function that reads rows lo to hi."""
+
+_BLOCK = 2**16
+
+
+class Places:
+    """Paths of the files of a benchmark.
+
+    Parameters
+    ----------
+    outdir
+        Folder of the results; everything lies in its ``benchmark``.
+    clustering
+        What the clusters were made by: part of the names of folders and files.
+    """
+
+    def __init__(self, outdir: str | os.PathLike[str], clustering: Clustering) -> None:
+        self.root = Path(outdir) / "benchmark"
+        self.clustering = clustering
+
+    def folder(self, group: Group) -> str:
+        """Name of a group of metrics with that of the clustering, as it is part of paths."""
+        return f"{group}_leiden" if self.clustering == "leiden" else group
+
+    def metrics(self, group: Group, method: str, sample: str) -> Path:
+        """Long table of one embedding."""
+        check_names(sample=sample, method=method)
+        return self.root / f"{self.folder(group)}_metrics" / method / f"{sample}_{method}.csv"
+
+    def predictions(self, method: str, sample: str) -> Path:
+        """Clusters of the rows of one embedding."""
+        check_names(sample=sample, method=method)
+        name = f"{sample}_{method}_{self.clustering}_labels.tsv"
+        return self.root / f"{self.folder('bio_conservation')}_predictions" / method / name
+
+    def combined(self, group: Group, method: str, shape: Literal["long", "wide"]) -> Path:
+        """Table of all embeddings of a method."""
+        check_names(method=method)
+        return self.root / f"{method}_{self.folder(group)}_metrics_{shape}.csv"
+
+    def record(self, method: str, sample: str) -> Path:
+        """Folder of what is needed to go on from the tables: hidden, as no one else reads it."""
+        check_names(sample=sample, method=method)
+        return self.root / ".croma" / self.clustering / method / f"{sample}_{method}"
+
+
+def write_whole(path: Path, fill: Callable[[BinaryIO], object]) -> str:
+    """Write a file, whole or not at all, and return its digest.
+
+    Parameters
+    ----------
+    path
+        Replaced where it is there; folders are made.
+    fill
+        Writes the content into an open file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A name of its own (two runs may write the same table), not longer than that of the file.
+    partial = path.with_name(f".{uuid.uuid4().hex}")
+    try:
+        with open(partial, "wb") as file:
+            fill(file)
+        digest = digest_of(partial)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return digest
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, 64 hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> str:
+    """Write lines of text, whole or not at all, and return the digest of the file."""
+    return write_whole(path, lambda file: file.writelines(line.encode() for line in lines))
+
+
+def write_predictions(
+    path: Path, scores: Scores, *, clustering: Clustering, ids: Texts, labels: Texts
+) -> str:
+    """Write the cluster of every row that was clustered, and return the digest of the file.
+
+    Parameters
+    ----------
+    path
+        Tab-separated: `sample_id`, `method`, `barcode`, `true_label` and the cluster as text, in
+        the order of the manifest. Rows that were left out are absent.
+    scores
+        With predictions.
+    clustering
+        Names the last column, ``leiden_label`` or ``kmeans_label``.
+    ids, labels
+        Barcode and label of every row of the manifest. Functions are asked for 65,536 rows at once.
+    """
+    clusters = scores.predictions
+    if clusters is None:
+        raise ValueError(f"{scores.dataset} of {scores.method} was not clustered")
+    n = clusters.shape[0]
+    columns = ("sample_id", "method", "barcode", "true_label", f"{clustering}_label")
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for lo in range(0, n, _BLOCK):
+            block = clusters[lo : lo + _BLOCK]
+            kept = np.flatnonzero(block >= 0).tolist()
+            if not kept:
+                continue
+            hi = lo + block.shape[0]
+            barcode = _block(ids, lo, hi, n, "ids")
+            label = _block(labels, lo, hi, n, "labels")
+            for at in kept:
+                yield (
+                    scores.dataset, scores.method, str(barcode[at]), str(label[at]),
+                    str(int(block[at])),
+                )  # fmt: skip
+
+    return write_lines(path, table_lines(columns, rows(), "\t"))
+
+
+def _block(texts: Texts, lo: int, hi: int, n: int, what: str) -> list[Any]:
+    if callable(texts):
+        block, wanted = texts(lo, hi), hi - lo
+        found = len(block)
+    else:
+        found, wanted = len(texts), n
+        block = texts[lo:hi]
+    if found != wanted:
+        raise ValueError(f"{found} {what} for {wanted} rows")
+    # Through an array: entries of a Series would be looked up by its index, not by position.
+    values: list[Any] = np.asarray(block, dtype=object).tolist()
+    return values
+
+
+def write_combined(
+    outdir: str | os.PathLike[str],
+    method: str,
+    scores: Sequence[Scores],
+    *,
+    clustering: Clustering,
+) -> list[Path]:
+    """Write the tables of all embeddings of a method: of each group a long and a wide one.
+
+    Parameters
+    ----------
+    outdir
+        Folder of the results.
+    method
+        The method that all of them are of.
+    scores
+        In the order of the rows of the long table (the wide one is sorted).
+    clustering
+        As of :class:`Places`.
+
+    Returns
+    -------
+    list of Path
+        What was written. A group that none of them has metrics of gets no tables.
+
+    Raises
+    ------
+    SchemaError
+        A sample is there twice.
+    """
+    places = Places(outdir, clustering)
+    if any(one.method != method for one in scores):
+        raise ValueError(f"scores of {sorted({one.method for one in scores})} as those of {method}")
+    names = [one.dataset for one in scores]
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise SchemaError(f"method {method!r} has sample {twice[0]!r} more than once")
+    written = []
+    for group in GROUPS:
+        frames = [frame for one in scores if len(frame := long_table(one, group))]
+        if not frames:
+            continue
+        tables: dict[Literal["long", "wide"], pd.DataFrame] = {
+            "long": pd.concat(frames, ignore_index=True),
+            "wide": wide_table(frames, group),
+        }
+        for shape, table in tables.items():
+            path = places.combined(group, method, shape)
+            write_lines(path, frame_lines(table))
+            written.append(path)
+    return written
