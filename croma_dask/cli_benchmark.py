@@ -144,7 +144,7 @@ def benchmark(
         found = []
         for one in run_inputs(
             inputs, request, output_dir, settings, client, key=key, force=force,
-            storage_options=storage_options,
+            samples=out is not None, storage_options=storage_options,
         ):  # fmt: skip
             found.append(one)
             if not quiet:

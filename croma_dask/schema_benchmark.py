@@ -44,6 +44,11 @@ BENCHMARK: dict[str, Variable] = {
         _CELL, "i", "batches among these rows", "0 for metrics that do not look at them.", 0
     ),
     "n_dims": Variable(("dataset", "method"), "i", "features of the embedding", valid_min=0),
+    "about": Variable(
+        ("dataset", "method"), "O", "what the search of the embedding says of itself",
+        "JSON: fingerprint of the embedding, engine, definition of LISI; recall and errors of an "
+        "approximate search.",
+    ),
 }  # fmt: skip
 """Variables of a benchmark, one value for each embedding and metric."""
 

@@ -13,7 +13,7 @@ of them the row is short and has to be voted on again with a longer one.
 
 The folds depend on the order of the rows, so rows come in the order of the manifest.
 
-Memory: the folds are a byte a cell, and the splitter holds about 60 bytes a cell while it deals;
+Memory: the folds are a byte a cell, and the splitter holds about 50 bytes a cell while it deals;
 a block of votes takes about 8 bytes an entry of its lists.
 """
 

@@ -171,7 +171,7 @@ def embedding_benchmark(
     ...     metrics=["ASW", "BRAS"],
     ... )
     >>> found.value.dims, round(float(found.value.sel(metric="ASW").item()), 2)
-    (('dataset', 'method', 'metric'), 0.55)
+    (('dataset', 'method', 'metric'), 0.67)
     """
     request = Request.of(
         metrics, label, batch, sample_id, batch_max_cells, clustering=clustering,

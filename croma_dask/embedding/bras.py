@@ -30,6 +30,7 @@ import numpy as np
 from croma_dask.cluster import for_client
 from croma_dask.embedding.outcome import Outcome
 from croma_dask.embedding.spans import (
+    SPAN_ROWS,
     Column,
     blocks,
     by_reference,
@@ -96,6 +97,8 @@ def bras(
         return _undefined("fewer than two cells", "insufficient_cells", other), nothing
     if np.unique(batches).size < 2:
         return _undefined("fewer than two batches", "insufficient_batches", other), nothing
+    # What is one task is done here.
+    client = client if n > SPAN_ROWS else None
     options = for_client(options, client)
     cells = Cells.of(labels, batches)
     with contextlib.ExitStack() as keep:

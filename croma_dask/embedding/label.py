@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,10 +124,12 @@ def _values(
         "n_labels": np.zeros(shape, np.int64),
         "n_batches": np.zeros(shape, np.int64),
         "n_dims": np.zeros(shape[:2], np.int64),
+        "about": np.full(shape[:2], "", object),
     }
     for one in found:
         scores = one.scores
         at = datasets.index(scores.dataset), methods.index(scores.method)
+        values["about"][at] = json.dumps(dict(scores.attrs), sort_keys=True)
         for k, metric in enumerate(metrics):
             if metric not in scores.outcomes:
                 values["status"][*at, k] = NOT_ASKED

@@ -13,10 +13,14 @@ CiLISI   batches among the nearest cells of the label    mean of (LISI - 1) / (B
                                                          clipped to [0, 1]
 =======  ==============================================  ===================================
 
-L labels, B batches, B_c batches of a cell's own label. Higher is better. The source is what
-scib-metrics 0.5.10 computes, in float64 (within 1e-4 a cell), with two departures: equal distances
-of 0 or beyond float32 give the index of equal weights, never -1 (``compat="scib-metrics"`` keeps
--1 where that library has it), and fewer than three cells define no value.
+L labels, B batches, B_c batches of a cell's own label. Higher is better.
+
+The source is scib-metrics 0.5.10, computed in float64: within 1e-4 a cell where its float32 holds.
+It does not hold where the distances of a cell are large beside their spread. Its weights underflow
+then, as in isotropic data of 512 features, or with every row at the same distance, where it gives
+-1. Here the index is the right one, never below 1, and that of equal weights where all distances
+are equal. ``compat="scib-metrics"`` repeats that library's float32 search with what comes of it.
+Fewer than three cells define no value.
 
 A block function takes rows by the block and holds nothing beyond them: 12 bytes an entry of the
 lists, and the codes of the whole scope. The values of all cells are 8 bytes each, twice for the
@@ -92,13 +96,14 @@ def lisi_block(
     perplexity
         Number of neighbours that count in effect.
     compat
-        ``"scib-metrics"``: -1 in the rows in which that library gives it, where the float32
-        weights have vanished or a single neighbour has distance 0.
+        ``"scib-metrics"``: the search of that library in float32, in which weights may vanish;
+        -1 where all have, as it gives too.
 
     Returns
     -------
     ndarray
-        (rows,) float64 from 1 to `n_categories`; NaN for rows without neighbours.
+        (rows,) float64 from 1 to `n_categories`; NaN for rows without neighbours (-1 with
+        `compat`).
     """
     rows, k = index.shape
     width = np.full(rows, k, np.int32)

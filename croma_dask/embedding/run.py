@@ -18,7 +18,7 @@ from croma_dask.cohort.readers import open_reader
 from croma_dask.cohort.store import StoredCohort
 from croma_dask.embedding.benchmark import Job, evaluate_job
 from croma_dask.embedding.inputs import EmbeddingInput
-from croma_dask.embedding.label import Evaluated
+from croma_dask.embedding.label import Evaluated, Texts
 from croma_dask.embedding.outcome import Scores
 from croma_dask.embedding.request import Request
 from croma_dask.embedding.rows import read_text
@@ -84,7 +84,7 @@ def check_inputs(
 def run_inputs(
     inputs: Sequence[EmbeddingInput], request: Request, outdir: str | os.PathLike[str],
     options: Options, client: Any = None, *, key: str | None = None, force: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
+    samples: bool = True, storage_options: Mapping[str, Any] | None = None,
 ) -> Iterator[Evaluated]:  # fmt: skip
     """Score inputs one after the other, and write the tables of each when it is done.
 
@@ -100,6 +100,8 @@ def run_inputs(
         Which array of an h5ad file is the embedding; None for ``X``.
     force
         Score again what an earlier run has left there.
+    samples
+        Whether what is yielded has the values and names of single rows; without them it is small.
     storage_options
         Options of the file system of a store's URL.
 
@@ -117,8 +119,10 @@ def run_inputs(
                 _as_store(one, key, request, options, keep, storage_options), request, outdir,
                 options, client, force=force,
             )  # fmt: skip
-            done.append(replace(found.scores, sample_values={}, predictions=None))
-            yield found
+            small = replace(found.scores, sample_values={}, predictions=None)
+            done.append(small)
+            # The store of an h5ad file is gone when the next one comes.
+            yield _in_memory(found) if samples else replace(found, scores=small)
     for method in dict.fromkeys(scores.method for scores in done):
         of_method = [scores for scores in done if scores.method == method]
         write_combined(outdir, method, of_method, clustering=request.how.clustering)
@@ -169,6 +173,18 @@ def _run_one(
     if kept is None:
         return found
     return Evaluated(_joined(kept, found.scores, request), store.n_samples, *texts)
+
+
+def _in_memory(found: Evaluated) -> Evaluated:
+    """Read the names of the rows."""
+    n = found.n_rows
+
+    def held(texts: Texts) -> Texts:
+        read = texts(0, n)
+        return lambda lo, hi: read[lo:hi]
+
+    batch = None if found.batch is None else held(found.batch)
+    return replace(found, sample_id=held(found.sample_id), label=held(found.label), batch=batch)
 
 
 def _joined(kept: Scores, found: Scores, request: Request) -> Scores:

@@ -126,6 +126,8 @@ def silhouette_bounds(
     n = source.n_rows
     if codes.shape != (n,) or (parts is not None and parts.shape != (n,)):
         raise SchemaError(f"expected {n} labels and parts, found {codes.shape}")
+    # What is one task is done here.
+    client = client if n > SPAN_ROWS else None
     options = for_client(options, client)
     keys = codes.astype(np.int64)
     width = 1

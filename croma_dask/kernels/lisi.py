@@ -143,7 +143,7 @@ def lisi_rows(
     in_float32
         Do as scib-metrics does: weights may vanish, and -1 stands for those that all have.
     out
-        (n,) the result, at least 1; NaN for rows without neighbours.
+        (n,) the result, at least 1; NaN for rows without neighbours, unless `in_float32`.
     """
     n, k = index.shape
     near = np.empty(k, np.float64)
