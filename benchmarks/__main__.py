@@ -22,6 +22,7 @@ NAMES = {
     "approximate": "the index from 125,000 to 1,000,000 x 512 against the exact engine",
     "peers": "all neighbours of 200,000 x 512: faiss, usearch, pynndescent and ours",
     "coverage": "how often the intervals of approximate values hold the exact ones",
+    "embedding": "thirteen metrics of 200,000 x 50, and beside scib-metrics and scfoundry",
     "probe": "the probe sweep of 20,400 x 1,024 against croma, and its memory against the plan",
 }
 

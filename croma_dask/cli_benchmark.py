@@ -49,7 +49,11 @@ EXIT_FAILED = 5
     help="Draw a stratified sample of so many cells for the metrics of batches; 0: all cells.",
 )  # fmt: skip
 @click.option("--method", help="Name of the method. Default: the folder that holds the file.")
-@click.option("--key", help="Array of an h5ad file: X (the default), or a key of obsm.")
+@click.option(
+    "--key",
+    help="Array of .h5ad files: X, or a key of obsm. Default: X, or of a file without X the only"
+    " entry of obsm.",
+)
 @click.option(
     "--gc-components", type=click.Choice(["strong", "weak"]), default="strong", show_default=True
 )
@@ -102,14 +106,17 @@ def benchmark(
     croma-dask rank results/benchmark/*_wide.csv
     """
     from croma_dask.embedding.benchmark import result_attrs
+    from croma_dask.embedding.input_data import check_inputs
     from croma_dask.embedding.inputs import expand_paths
     from croma_dask.embedding.label import label_scores
     from croma_dask.embedding.plan import plan_inputs
     from croma_dask.embedding.request import Request
-    from croma_dask.embedding.run import check_inputs, failed_metrics, run_inputs
+    from croma_dask.embedding.run import failed_metrics, run_inputs
     from croma_dask.embedding.summary import benchmark_summary
+    from croma_dask.embedding.table_files import check_outdir
     from croma_dask.options import merged
     from croma_dask.results import check_target, save
+    from croma_dask.resume import scratch_beside
 
     if metric_set and metrics:
         raise click.UsageError("--metric-set and --metrics exclude each other")
@@ -126,13 +133,20 @@ def benchmark(
         list(metrics) or metric_set, label_key, batch_key, "sample_id", batch_max_cells, **readings
     )
     inputs = expand_paths([*paths, *more], method=method)
-    check_inputs(inputs, request, key=key, storage_options=storage_options)
+    if key is not None and not any(one.path.endswith(".h5ad") for one in inputs):
+        raise click.UsageError("--key is for .h5ad files: a store holds one embedding")
     if quiet:
         silence_log()
+    check_inputs(inputs, request, key=key, storage_options=storage_options)
     with contextlib.ExitStack() as keep:
+        if not only_plan:
+            assert output_dir is not None
+            output_dir = check_outdir(output_dir)
+            if options["scratch"] is None:
+                tables = Path(output_dir) / "benchmark"
+                beside = scratch_beside(tables, keep_scratch=options["keep_scratch"])
+                options["scratch"] = keep.enter_context(beside)
         client = keep.enter_context(connected(options))
-        if output_dir is not None and options["scratch"] is None:
-            options["scratch"] = str(Path(output_dir) / ".croma-scratch")
         settings = merged(quiet=quiet, **options)
         if only_plan:
             plan = plan_inputs(
@@ -149,18 +163,15 @@ def benchmark(
             found.append(one)
             if not quiet:
                 click.echo(benchmark_summary(one.scores))
-        if out is not None:
-            save(label_scores(found, result_attrs(request, None)), out, overwrite=overwrite)
-            if not quiet:
-                click.echo(f"\nwritten: {out}")
+    if out is not None:
+        save(label_scores(found, result_attrs(request, None)), out, overwrite=overwrite)
         if not quiet:
-            click.echo(f"\ntables: {Path(output_dir) / 'benchmark'}")
-    failed = {
-        f"{one.scores.dataset}/{one.scores.method}": names
-        for one in found
-        if (names := failed_metrics(one.scores))
-    }
+            click.echo(f"\nwritten: {out}")
+    if not quiet:
+        click.echo(f"\ntables: {Path(output_dir) / 'benchmark'}")
+    failed = [one.scores for one in found if failed_metrics(one.scores)]
+    for scores in failed:
+        told = "; ".join(f"{name}: {why}" for name, why in failed_metrics(scores).items())
+        click.echo(f"error: {scores.dataset} by {scores.method}: failed {told}", err=True)
     if failed:
-        for name, names in failed.items():
-            click.echo(f"error: {', '.join(names)} of {name} failed; see the notes", err=True)
         sys.exit(EXIT_FAILED)

@@ -37,7 +37,7 @@ from croma_dask.embedding.extent import measure
 from croma_dask.embedding.spans import by_reference, folder_for, keep_column
 from croma_dask.errors import SchemaError
 from croma_dask.fingerprint import text_digest
-from croma_dask.index.source import RowSource
+from croma_dask.index.source import RowSource, TakenRows
 from croma_dask.index.tournament import rounds
 from croma_dask.kernels.typing import I32, I64
 from croma_dask.layout import Layout
@@ -135,7 +135,8 @@ def distance_sums(
     keep
         Removes the scratch folder when the caller is done; leaves it to resume from on an error.
     key
-        Fingerprint of the rows, if it is known: what a resumed run is known by.
+        Fingerprint of the rows, or of those that `source` takes its rows from, if it is known: what
+        a resumed run is known by. Without one it is computed.
     fixed
         Bytes that the process holds besides.
 
@@ -169,7 +170,8 @@ def distance_sums(
     kept: InMemory | InScratch = InMemory(len(edges) - 1)
     if streamed:
         named = repr((FORMAT, __version__, n_labels, scale, magic, source.n_features))
-        name = text_digest("distance sums", key or digest, named, codes.tobytes())
+        taken = source.rows.tobytes() if isinstance(source, TakenRows) else b""
+        name = text_digest("distance sums", key or digest, named, codes.tobytes(), taken)
         scratch, (edges, per_block) = take_scratch(options, name, layout, keep)
         kept = InScratch(len(edges) - 1, scratch)
     job = SumsJob(rows, labels, n_labels, kept, edges, per_block, scale, magic, uuid.uuid4().hex)

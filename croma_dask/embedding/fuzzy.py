@@ -69,7 +69,7 @@ def symmetric(index: I32, weights: Floats, n: int) -> Any:
 
     Notes
     -----
-    Memory: 40 bytes an entry of the lists.
+    Memory: 50 bytes an entry of the lists.
     """
     there = (index >= 0) & (weights > 0.0)
     start = np.concatenate([[0], np.cumsum(there.sum(axis=1))])

@@ -32,7 +32,7 @@ class EmbeddingInput:
     Attributes
     ----------
     path
-        Absolute path of an ``.h5ad`` file or of a cohort store, or its URL.
+        Absolute path of an ``.h5ad`` file or of a cohort store, or the URL of a store.
     method
         What made it: cleaned as :func:`method_label` does.
     sample
@@ -126,7 +126,7 @@ def expand_paths(
     paths
         Each an ``.h5ad`` file, a cohort store, a folder of these (other files and stores in it, and
         hidden ones, are passed over), a pattern with ``*``, ``?`` or ``[...]`` (``**`` for folders
-        at any depth), or the URL of one file or store.
+        at any depth), or the URL of one store.
     method
         Name of the method of all of them. Without it each has the name of the folder that holds it
         (links are not followed for that).
@@ -166,10 +166,10 @@ def _expanded(text: str) -> list[str]:
     """Absolute paths of the embeddings that one path means, at least one."""
     location = Location.of(text)
     if not location.is_local:
-        if not location.name.endswith(_SUFFIXES) or _MAGIC.search(location.url):
+        if not location.name.endswith(".zarr") or _MAGIC.search(location.url):
             raise SchemaError(
-                f"{text}: a URL has to name one .h5ad file or .zarr store; folders and patterns "
-                "are looked up on this machine only"
+                f"{text}: a URL has to name one cohort store (.zarr); .h5ad files, folders and "
+                "patterns are those of this machine"
             )
         return [location.url]
     path = location.url

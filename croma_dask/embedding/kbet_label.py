@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 from scipy.special import chdtri  # type: ignore[import-untyped]
 
-from croma_dask.embedding.diffusion import NoCoordinatesError, diffusion_coordinates
+from croma_dask.embedding.diffusion import Compat, NoCoordinatesError, diffusion_coordinates
 from croma_dask.embedding.fuzzy import symmetric
 from croma_dask.embedding.kbet_edges import LabelEdges, LabelLists
 from croma_dask.index.scratch import Scratch
 from croma_dask.index.threads import one_blas_thread
 from croma_dask.kernels.typing import F64, I32, I64, Bool
+from croma_dask.search import nearest_rows
 
 __all__ = ["KBetJob", "LabelPlan", "LabelScore", "accepts", "kept_rows", "score_label"]
 
@@ -99,11 +100,14 @@ class KBetJob:
         Level of the test.
     n_threads
         Threads of a single task.
+    compat
+        As in :func:`croma_dask.embedding.diffusion.diffusion_coordinates`.
     """
 
     edges: LabelEdges
     alpha: float
     n_threads: int = 1
+    compat: Compat = None
 
 
 def score_label(job: KBetJob, plan: LabelPlan) -> LabelScore:
@@ -150,11 +154,11 @@ def _score(lists: LabelLists, plan: LabelPlan, job: KBetJob) -> LabelScore:
         accepted[rows] = 0
         return LabelScore(0.0, accepted, "one batch", n_parts, rows.size, m, k)
     try:
-        x = diffusion_coordinates(graph, part, m)
+        x = diffusion_coordinates(graph, part, m, compat=job.compat)
     except NoCoordinatesError:
         return LabelScore(0.0, accepted, "no coordinates", n_parts, rows.size, m, k)
     del graph
-    index = _nearest_rows(x, k, n_threads=job.n_threads)
+    index, _ = nearest_rows(x, k, n_threads=job.n_threads)
     del x
     verdict = accepts(index, code, code, size / rows.size, job.alpha)
     accepted[rows] = verdict
@@ -231,20 +235,3 @@ def _present(batch: I32) -> tuple[I32, I64]:
     """Give the batches that occur numbers from 0; return codes and sizes."""
     size = np.bincount(batch)
     return (np.cumsum(size > 0) - 1).astype(np.int32)[batch], size[size > 0]
-
-
-def _nearest_rows(x: Any, k: int, *, n_threads: int) -> I32:
-    """STAND-IN, to be replaced by croma_dask.search.nearest_rows: its index, by brute force."""
-    n = x.shape[0]
-    wide = x.astype(np.float64)
-    square = (wide**2).sum(axis=1)
-    index = np.empty((n, k), np.int32)
-    for lo in range(0, n, 256):
-        d = square - 2.0 * (wide[lo : lo + 256] @ wide.T)
-        d[np.arange(d.shape[0]), lo + np.arange(d.shape[0])] = np.inf
-        near = np.sort(np.argpartition(d, min(k + 8, n - 1), axis=1)[:, : k + 8], axis=1)
-        for i, row in enumerate(near):
-            row = row[row != lo + i]
-            exact = ((wide[row] - wide[lo + i]) ** 2).sum(axis=1)
-            index[lo + i] = row[np.argsort(exact, kind="stable")[:k]]
-    return index

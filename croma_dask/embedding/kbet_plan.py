@@ -11,7 +11,9 @@ from croma_dask.embedding.diffusion import diffusion_bytes
 from croma_dask.embedding.fuzzy import symmetric
 from croma_dask.embedding.kbet_edges import LabelEdges
 from croma_dask.embedding.kbet_label import LabelPlan, kept_rows
+from croma_dask.index.spec import ListSpec
 from croma_dask.kernels.typing import I32, I64, Bool
+from croma_dask.memory import LIBRARIES, RangeCost, direct_bytes
 
 __all__ = [
     "MIN_LABEL_ROWS",
@@ -77,17 +79,17 @@ def labels_at_once(sizes: Sequence[int], allowed: int, n_threads: int) -> int:
     return max(1, int(fits.sum()))
 
 
-def label_bytes(n_rows: int, *, k_graph: int = 50, n_components: int = 100) -> int:
+def label_bytes(n_rows: int, *, k_graph: int = 50, n_components: int = N_COMPONENTS) -> int:
     """Bytes that a task takes for a label of so many rows, at its worst moment.
 
-    Either the lists are joined into the graph (the lists, both directions of the edges, their sum
-    and product), or the eigenvectors are computed (the graph, :func:`diffusion_bytes`), or
-    neighbours are searched (coordinates twice, lists of at most 70).
+    Either lists are joined into the graph (64 bytes an entry), or the eigenvectors
+    are computed (the graph, and :func:`diffusion_bytes`), or neighbours are searched.
     """
-    directed = k_graph - 1
-    lists = n_rows * directed * 20
-    graph = n_rows * 2 * directed * 12
-    joining = lists + 2 * (graph // 2) + 2 * graph
-    solving = graph + diffusion_bytes(n_rows, min(n_components, n_rows), 2 * directed)
-    searching = n_rows * (12 * n_components + 70 * 12) + 256 * 8 * 3 * n_rows
+    entries = n_rows * (k_graph - 1)
+    graph = 2 * 12 * entries
+    joining = 64 * entries
+    solving = graph + diffusion_bytes(n_rows, min(n_components, n_rows), 2 * (k_graph - 1))
+    spec = ListSpec(_MOST_K0, 0).clipped(n_rows)
+    cost = RangeCost(n_components, 4, spec.screened, 4096 * 4 * n_components)
+    searching = direct_bytes(cost, n_rows, 1, 0) - LIBRARIES + 4 * n_components * n_rows
     return max(joining, solving, searching)

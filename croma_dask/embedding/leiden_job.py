@@ -39,7 +39,7 @@ class LeidenJob:
     @classmethod
     def prepare(cls, scratch: Scratch, edges: Edges, seed: int) -> LeidenJob:
         """Write down the edges, unless the same scan has done so before."""
-        said = repr((FORMAT, igraph().__version__, np.__version__, edges.n_rows, seed))
+        said = repr((FORMAT, igraph().__version__, edges.n_rows, seed))
         parts = (edges.source, edges.target, edges.weight)
         digest = fingerprint.text_digest(said, *(part.tobytes() for part in parts))
         job = cls(scratch, f"leiden-{digest[:32]}", seed)

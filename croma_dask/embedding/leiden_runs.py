@@ -76,8 +76,11 @@ def partitions(
 
 
 def process_bytes(n_rows: int, n_edges: int) -> int:
-    """Memory that a process takes for a graph and its clusters, above its libraries."""
-    return 100 * n_rows + 100 * n_edges
+    """Memory that a process takes for a graph and its clusters, above its libraries.
+
+    Measured on graphs of 15 neighbours: 158 MB for 0.85 million edges, 436 MB for 2.5 million.
+    """
+    return 100 * n_rows + 180 * n_edges
 
 
 class _Here:
@@ -132,7 +135,7 @@ class _Processes:
 class _Cluster:
     """On a cluster of Dask's."""
 
-    width = 8
+    width = 8  # as many as there can be beyond the grid: other workers would have nothing to do
 
     def __init__(self, job: LeidenJob, client: Any, memory: int, quiet: bool) -> None:
         self._job = job
@@ -147,11 +150,10 @@ class _Cluster:
         keys = [f"croma-leiden-{token}-{r!r}" for r in resolutions]
         graph |= {key: (cluster_at, shared, r) for key, r in zip(keys, resolutions, strict=True)}
         with _progress(resolutions, self._quiet) as progress:
-
-            def over(key: str, _: Any) -> None:
-                progress.advance(key != shared)
-
-            run_graph(graph, keys, client=self._client, on_done=over, terms={"graph": self._memory})
+            run_graph(
+                graph, keys, client=self._client, on_done=lambda *_: progress.advance(1),
+                terms={"graph": self._memory},
+            )  # fmt: skip
 
     def clusters(self, resolution: float) -> I32:
         return _there(self._job, resolution)

@@ -16,8 +16,9 @@ CiLISI   batches among the nearest cells of the label    mean of (LISI - 1) / (B
 L labels, B batches, B_c batches of a cell's own label. Higher is better.
 
 The source is scib-metrics 0.5.10, computed in float64: within 1e-4 a cell where its float32 holds.
-It does not hold where the distances of a cell are large beside their spread. Its weights underflow
-then, as in isotropic data of 512 features, or with every row at the same distance, where it gives
+It does not hold where all weights of a cell become too small: where distances are large beside
+their spread, as in isotropic data of 512 features, and where more neighbours than the perplexity
+share the least distance, as copies of one cell do. That library then gives some other number, or
 -1. Here the index is the right one, never below 1, and that of equal weights where all distances
 are equal. ``compat="scib-metrics"`` repeats that library's float32 search with what comes of it.
 Fewer than three cells define no value.

@@ -11,13 +11,13 @@ import numpy as np
 from croma_dask import memory as mem
 from croma_dask.cluster import active_client, for_client, tasks_a_process, workers_of
 from croma_dask.cohort.align import Embedding
-from croma_dask.cohort.readers import open_reader
 from croma_dask.cohort.store import StoredCohort
 from croma_dask.cost import exact_seconds, product_rate
 from croma_dask.embedding.benchmark import jobs_of, open_job
 from croma_dask.embedding.budget import Budget, leiden_bytes
 from croma_dask.embedding.clustering import kmeans_bytes
 from croma_dask.embedding.distance_layout import SumsCost, lay_out_sums
+from croma_dask.embedding.input_data import open_h5ad
 from croma_dask.embedding.inputs import EmbeddingInput
 from croma_dask.embedding.kbet_plan import label_bytes
 from croma_dask.embedding.needs import Needs
@@ -196,7 +196,7 @@ def plan_inputs(
             rows = _rows(store, request)
             found.append((name, Embedding(store, None), rows))
             continue
-        reader = open_reader(one.path, key=key or "X")
+        reader = open_h5ad(one.path, key)
         try:
             shaped = _Shaped(reader.shape, np.dtype(reader.dtype))
             found.append((name, Embedding(shaped, None), _rows(reader.manifest, request)))

@@ -12,7 +12,7 @@ import numpy as np
 from croma_dask.embedding.outcome import Outcome, Scores
 from croma_dask.embedding.request import Request
 from croma_dask.embedding.rows import GroupRows
-from croma_dask.errors import MemoryLimitError, StoreError
+from croma_dask.errors import CromaDaskError, StoreError
 
 __all__ = ["BRAS_DEFINITION", "Recorder"]
 
@@ -71,7 +71,8 @@ class Recorder:
         except (OSError, StoreError):
             raise
         except Exception as err:  # noqa: BLE001 - whatever a metric raises is its outcome
-            level = log.warning if isinstance(err, MemoryLimitError) else log.exception
+            # What is raised on purpose says why; of anything else it matters where it comes from.
+            level = log.warning if isinstance(err, CromaDaskError) else log.exception
             where = f"{self.scores.dataset} by {self.scores.method}"
             level("%s of %s failed: %s", ", ".join(wanted), where, err)
             found = {name: Outcome.failed(err) for name in wanted}

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from croma_dask import __version__
-from croma_dask.cohort.ingestion import ingest
-from croma_dask.cohort.readers import open_reader
-from croma_dask.cohort.store import StoredCohort
-from croma_dask.embedding.benchmark import Job, evaluate_job
+from croma_dask.embedding.evaluate import evaluate_embedding
+from croma_dask.embedding.input_data import InputData, naming, open_input
 from croma_dask.embedding.inputs import EmbeddingInput
 from croma_dask.embedding.label import Evaluated, Texts
-from croma_dask.embedding.outcome import Scores
+from croma_dask.embedding.outcome import BIO_METRICS, Scores
 from croma_dask.embedding.request import Request
-from croma_dask.embedding.rows import read_text
+from croma_dask.embedding.rows import Rows, choose_rows, read_text
 from croma_dask.embedding.table_files import write_combined
 from croma_dask.embedding.table_record import read_sample, write_sample
 from croma_dask.embedding.tables import Group
-from croma_dask.errors import SchemaError, name_items
+from croma_dask.errors import warn
 from croma_dask.fingerprint import text_digest
 from croma_dask.options import Options
-from croma_dask.resume import own_folder
 
-__all__ = ["check_inputs", "failed_metrics", "run_inputs"]
+__all__ = ["failed_metrics", "run_inputs"]
 
 log = logging.getLogger("croma_dask")
 
@@ -40,45 +36,15 @@ _GROUP_OF: dict[str, Group] = {
 }
 """Group of metrics that each value of a row belongs to."""
 
-
-@dataclass(frozen=True)
-class _Input:
-    """An input as a store."""
-
-    about: EmbeddingInput
-    store: StoredCohort
-
-
-def check_inputs(
-    inputs: Sequence[EmbeddingInput], request: Request, *, key: str | None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> None:  # fmt: skip
-    """Refuse inputs that lack a column, before any of them is scored.
-
-    Raises
-    ------
-    SchemaError
-        Columns are missing: of which input, and what there is.
-    StoreError
-        A store is not whole.
-    """
-    wanted = [request.label, *([] if request.batch is None else [request.batch])]
-    for one in inputs:
-        if one.path.endswith(".h5ad"):
-            reader = open_reader(one.path, key=key)
-            try:
-                columns = [] if reader.manifest is None else [str(c) for c in reader.manifest]
-            finally:
-                reader.close()
-        else:
-            columns = list(StoredCohort(one.path, storage_options).columns)
-        absent = [name for name in wanted if name not in columns]
-        if absent:
-            raise SchemaError(
-                f"{one.path} has no column {name_items(absent)} (it has "
-                f"{name_items(columns, limit=20)}): name the columns with --label-key and "
-                "--batch-key"
-            )
+_READINGS: dict[Group, tuple[str, ...]] = {
+    "bio_conservation": (
+        "clustering", "selection", "asw", "gc_components", "missing_batches", "lisi_compat",
+    ),
+    "batch_mixing": (
+        "cilisi_average", "bras_other", "kbet_expected", "kbet_components", "lisi_compat",
+    ),
+}  # fmt: skip
+"""Readings that the metrics of a group depend on."""
 
 
 def run_inputs(
@@ -91,13 +57,15 @@ def run_inputs(
     Parameters
     ----------
     inputs, request
-        What to score, and for what.
+        What to score, and for what; checked by
+        :func:`croma_dask.embedding.input_data.check_inputs`.
     outdir
         Folder of the tables.
     options, client
         As of :func:`croma_dask.embedding_benchmark`.
     key
-        Which array of an h5ad file is the embedding; None for ``X``.
+        Which array of an h5ad file is the embedding, as of
+        :func:`croma_dask.embedding.input_data.open_h5ad`.
     force
         Score again what an earlier run has left there.
     samples
@@ -114,65 +82,81 @@ def run_inputs(
     # What the tables are made of: values of single rows would pile up.
     done: list[Scores] = []
     for one in inputs:
-        with contextlib.ExitStack() as keep:
-            found = _run_one(
-                _as_store(one, key, request, options, keep, storage_options), request, outdir,
-                options, client, force=force,
-            )  # fmt: skip
+        with open_input(one, request, options, key=key, storage_options=storage_options) as data:
+            with naming(_name(one)):
+                found = _run_one(one, data, request, outdir, options, client, force=force)
             small = replace(found.scores, sample_values={}, predictions=None)
             done.append(small)
             # The store of an h5ad file is gone when the next one comes.
-            yield _in_memory(found) if samples else replace(found, scores=small)
+            found = _in_memory(found) if samples else replace(found, scores=small)
+        yield found
     for method in dict.fromkeys(scores.method for scores in done):
         of_method = [scores for scores in done if scores.method == method]
         write_combined(outdir, method, of_method, clustering=request.how.clustering)
 
 
-def failed_metrics(scores: Scores) -> list[str]:
-    """Metrics that raised."""
-    return [n for n, outcome in scores.outcomes.items() if outcome.status.startswith("failed")]
+def failed_metrics(scores: Scores) -> dict[str, str]:
+    """Metrics that raised, and what."""
+    failed = "failed: "
+    return {
+        name: outcome.status.removeprefix(failed)
+        for name, outcome in scores.outcomes.items()
+        if outcome.status.startswith(failed)
+    }
 
 
-def _as_store(
-    one: EmbeddingInput, key: str | None, request: Request, options: Options,
-    keep: contextlib.ExitStack, storage_options: Mapping[str, Any] | None,
-) -> _Input:  # fmt: skip
-    """Open a store; an h5ad file becomes one for as long as it is worked on."""
-    if not one.path.endswith(".h5ad"):
-        return _Input(one, StoredCohort(one.path, storage_options))
-    place = Path(own_folder(options, "h5ad-", keep)) / "cohort.zarr"
-    ingest(one.path, None, place, key=key or "X", label=request.label)
-    return _Input(one, StoredCohort(place))
+def _name(one: EmbeddingInput) -> str:
+    return f"{one.sample} by {one.method}"
 
 
 def _run_one(
-    one: _Input, request: Request, outdir: str | os.PathLike[str], options: Options, client: Any,
-    *, force: bool,
+    one: EmbeddingInput, data: InputData, request: Request, outdir: str | os.PathLike[str],
+    options: Options, client: Any, *, force: bool,
 ) -> Evaluated:  # fmt: skip
-    about, store = one.about, one.store
-    keys = _keys(store, request)
+    keys = _keys(data, request)
     clustering = request.how.clustering
-    batch = None if request.batch is None else read_text(store, request.batch)
-    texts = read_text(store, "sample_id"), read_text(store, request.label), batch
+    label = read_text(data.manifest, request.label)
+    batch = None if request.batch is None else read_text(data.manifest, request.batch)
     kept = None
     if not force:
         kept = read_sample(
-            outdir, about.sample, about.method, clustering=clustering, metrics=request.metrics,
+            outdir, one.sample, one.method, clustering=clustering, metrics=request.metrics,
             keys=keys,
         )  # fmt: skip
-    missing = [name for name in request.metrics if kept is None or name not in kept.outcomes]
+    missing = tuple(m for m in request.metrics if kept is None or m not in kept.outcomes)
+    if missing and _rows_by_batch(request) and any(name in BIO_METRICS for name in missing):
+        # Metrics of labels alone would not leave the rows without batch out.
+        kept, missing = None, request.metrics
+    if kept is not None:
+        log.warning("%s: %s of an earlier run used again (--force scores them anew)", _name(one),
+                    "tables" if not missing else f"{', '.join(kept.outcomes)}")  # fmt: skip
     if kept is not None and not missing:
-        log.info("%s of %s is done already: its tables are used", about.sample, about.method)
-        return Evaluated(kept, store.n_samples, *texts)
-    job = Job(about.sample, about.method, store)
-    found = evaluate_job(job, replace(request, metrics=tuple(missing)), None, options, client)
-    write_sample(
-        outdir, found.scores, clustering=clustering, keys=keys, ids=found.sample_id,
-        labels=found.label, groups_of=_GROUP_OF,
-    )  # fmt: skip
-    if kept is None:
-        return found
-    return Evaluated(_joined(kept, found.scores, request), store.n_samples, *texts)
+        scores = kept
+    else:
+        part = replace(request, metrics=missing)
+        scores = evaluate_embedding(
+            data.embedding, _choose_rows(one, data, part), part, dataset=one.sample,
+            method=one.method, options=options, client=client,
+        )  # fmt: skip
+        write_sample(
+            outdir, scores, clustering=clustering, keys=keys, ids=data.sample_id, labels=label,
+            groups_of=_GROUP_OF,
+        )  # fmt: skip
+        scores = scores if kept is None else _joined(kept, scores, request)
+    return Evaluated(scores, data.n_rows, data.sample_id, label, batch)
+
+
+def _choose_rows(one: EmbeddingInput, data: InputData, request: Request) -> Rows:
+    """Choose the rows; what is said of them says of which input they are."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rows = choose_rows(
+            data.manifest, request.label, request.batch, bio=request.bio, mixing=request.mixing,
+            missing_batches=request.how.missing_batches, batch_max_cells=request.batch_max_cells,
+        )  # fmt: skip
+    for said in caught:
+        warn(f"{_name(one)}: {said.message}", said.category)
+    return rows
 
 
 def _in_memory(found: Evaluated) -> Evaluated:
@@ -199,21 +183,36 @@ def _joined(kept: Scores, found: Scores, request: Request) -> Scores:
     )  # fmt: skip
 
 
-def _keys(store: StoredCohort, request: Request) -> dict[Group, str]:
-    """Name, for each group of metrics, all that their values depend on."""
-    shared: dict[str, Any] = {
-        "versions": _versions(), "embedding": store.embedding_fingerprint,
-        "manifest": store.fingerprint, "label": request.label, "readings": asdict(request.how),
+def _rows_by_batch(request: Request) -> bool:
+    """Whether the metrics of labels leave rows out that have no batch."""
+    return request.batch is not None and request.how.missing_batches == "all_metrics"
+
+
+def _keys(data: InputData, request: Request) -> dict[Group, str]:
+    """Name, for each group of metrics, all that its tables depend on, and nothing else."""
+    shared = {
+        "versions": _versions(), "embedding": data.digest(), "label": request.label,
+        "labels": data.digest_of(request.label),
     }  # fmt: skip
-    # Rows without batch may leave the metrics of labels, too.
-    batch = {"batch": request.batch, "batch_max_cells": request.batch_max_cells}
-    bio = shared
-    if request.how.missing_batches == "all_metrics":
-        bio = shared | {"batch": request.batch}
-    groups: dict[Group, Any] = {"bio_conservation": bio, "batch_mixing": shared | batch}
+    batches = {} if request.batch is None else {
+        "batch": request.batch, "batches": data.digest_of(request.batch)
+    }  # fmt: skip
+    own: dict[Group, dict[str, Any]] = {
+        # The predictions name the rows.
+        "bio_conservation": {
+            "ids": data.digest_of_ids(), **(batches if _rows_by_batch(request) else {})
+        },
+        "batch_mixing": {"batch_max_cells": request.batch_max_cells, **batches},
+    }  # fmt: skip
+    readings = asdict(request.how)
     return {
-        group: text_digest(json.dumps(what, sort_keys=True, default=str))
-        for group, what in groups.items()
+        group: text_digest(
+            json.dumps(
+                [shared, what, {name: readings[name] for name in _READINGS[group]}],
+                sort_keys=True,
+            )
+        )
+        for group, what in own.items()
     }
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import logging
 import os
+import re
+import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -13,6 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from croma_dask.cohort.location import Location
 from croma_dask.embedding.inputs import check_names
 from croma_dask.embedding.outcome import Scores
 from croma_dask.embedding.tables import (
@@ -26,9 +32,11 @@ from croma_dask.embedding.tables import (
 from croma_dask.errors import SchemaError
 
 __all__ = [
-    "Clustering", "Places", "Texts", "digest_of", "write_combined", "write_lines",
+    "Clustering", "Places", "Texts", "check_outdir", "digest_of", "write_combined", "write_lines",
     "write_predictions", "write_whole",
 ]  # fmt: skip
+
+log = logging.getLogger("croma_dask")
 
 Clustering = Literal["leiden", "kmeans"]
 
@@ -36,6 +44,10 @@ Texts = Sequence[Any] | NDArray[Any] | Callable[[int, int], Sequence[Any] | NDAr
 """One text a row of the manifest: all of them, or a function that reads rows lo to hi."""
 
 _BLOCK = 2**16
+
+_PARTIAL = re.compile(r"\.[0-9a-f]{32}")
+_DEAD_SECONDS = 600.0
+"""A file that is being written is not touched for so long only if whoever wrote it is gone."""
 
 
 class Places:
@@ -79,6 +91,33 @@ class Places:
         return self.root / ".croma" / self.clustering / method / f"{sample}_{method}"
 
 
+def check_outdir(outdir: str | os.PathLike[str]) -> str:
+    """Make the folder of the results, and make sure that tables can be written to it.
+
+    Returns
+    -------
+    str
+        Its absolute path.
+
+    Raises
+    ------
+    SchemaError
+        It is a URL, a file, or nothing can be written there.
+    """
+    place = Location.of(outdir)
+    if not place.is_local:
+        raise SchemaError(f"{outdir}: tables go to a folder of this machine (--output-dir), no URL")
+    root = Places(place.url, "leiden").root
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=root):
+            pass
+    except OSError as err:
+        said = f"no tables can be written to {root} (--output-dir): {err.strerror}"
+        raise SchemaError(said) from err
+    return place.url
+
+
 def write_whole(path: Path, fill: Callable[[BinaryIO], object]) -> str:
     """Write a file, whole or not at all, and return its digest.
 
@@ -90,6 +129,7 @@ def write_whole(path: Path, fill: Callable[[BinaryIO], object]) -> str:
         Writes the content into an open file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    _delete_partial(path.parent)
     # A name of its own (two runs may write the same table), not longer than that of the file.
     partial = path.with_name(f".{uuid.uuid4().hex}")
     try:
@@ -100,6 +140,15 @@ def write_whole(path: Path, fill: Callable[[BinaryIO], object]) -> str:
     finally:
         partial.unlink(missing_ok=True)
     return digest
+
+
+def _delete_partial(folder: Path) -> None:
+    """Delete what runs that were killed have left half written."""
+    for name in filter(_PARTIAL.fullmatch, os.listdir(folder)):
+        # Another run may do the same at this moment.
+        with contextlib.suppress(OSError):
+            if time.time() - os.stat(folder / name).st_mtime > _DEAD_SECONDS:
+                os.unlink(folder / name)
 
 
 def digest_of(path: Path) -> str:
@@ -218,4 +267,17 @@ def write_combined(
             path = places.combined(group, method, shape)
             write_lines(path, frame_lines(table))
             written.append(path)
+        _tell_others(places, group, method, names)
     return written
+
+
+def _tell_others(places: Places, group: Group, method: str, names: Sequence[str]) -> None:
+    """Say that there are tables of other embeddings: whoever added one may miss the others."""
+    mine = {places.metrics(group, method, name) for name in names}
+    others = sorted(set(next(iter(mine)).parent.glob("*.csv")) - mine)
+    if others:
+        log.warning(
+            "%s tables of method %s: of the embeddings that this run names (%d), and not of others "
+            "that are in %s (%d); name all of them in one run, what is done is not scored again",
+            group, method, len(names), others[0].parent, len(others),
+        )  # fmt: skip

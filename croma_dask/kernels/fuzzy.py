@@ -5,7 +5,7 @@ is found by bisection such that the weights of a row sum up to a number that dep
 alone.
 
 Partitions of the graph hang on the last bits of its weights, so that these are made in the steps of
-the reference: distances, scales and weights are float32, the bisection is float64.
+the reference: distances, their differences, scales and weights are float32, the bisection float64.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from croma_dask.kernels.jit import inlined, kernel
-from croma_dask.kernels.typing import F32, F64, I32
+from croma_dask.kernels.typing import F32, F64, I32, Scalar
 
 _STEPS = 64
 _TOLERANCE = 1e-5
@@ -28,15 +28,15 @@ _HIGHEST = 1e12
 
 
 @inlined
-def scale_of(distance: F32, n: int, rho: float) -> float:
+def scale_of(distance: F32, n: int, rho: Scalar) -> float:
     """Scale at which the weights of the first n distances sum up to ``log2(n + 1)``."""
     target = np.log2(n + 1.0)
     low, high, scale = 0.0, np.inf, 1.0
     for _ in range(_STEPS):
         total = 0.0
         for e in range(n):
-            beyond = np.float64(distance[e]) - rho
-            total += np.exp(-beyond / scale) if beyond > 0.0 else 1.0
+            beyond = distance[e] - rho
+            total += np.exp(-np.float64(beyond) / scale) if beyond > 0.0 else 1.0
         if abs(total - target) < _TOLERANCE:
             break
         if total > target:
@@ -83,7 +83,7 @@ def fuzzy_weights(index: I32, distance: F64, weight: F32) -> None:
                 rho = d[e]
             total += np.float64(d[e])
         # The row itself counts for its mean, as one at distance 0.
-        scale = np.float32(max(scale_of(d, n, np.float64(rho)), _LEAST_SCALE * total / (n + 1)))
+        scale = np.float32(max(scale_of(d, n, rho), _LEAST_SCALE * total / (n + 1)))
         for e in range(n):
             weight[i, e] = np.exp(-((d[e] - rho) / scale)) if d[e] > rho else np.float32(1.0)
         weight[i, n:] = 0.0

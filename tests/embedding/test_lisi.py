@@ -62,11 +62,8 @@ def duplicated() -> np.ndarray:
 
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 1e4])
-@pytest.mark.parametrize("kind", ["mixture", "duplicates"])
-def test_lisi_block__is_scib_metrics(scib: Scib, kind: str, scale: float) -> None:
+def test_lisi_block__is_scib_metrics(scib: Scib, scale: float) -> None:
     x, codes = mixture()
-    if kind == "duplicates":
-        x = duplicated()
     index, distance = others(x * scale)
     expected = scib(index, distance, codes, 30)
     found = lisi_block(index, distance, codes, 4)
@@ -76,39 +73,60 @@ def test_lisi_block__is_scib_metrics(scib: Scib, kind: str, scale: float) -> Non
     np.testing.assert_allclose(same, expected, atol=1e-4)
 
 
-CASES: dict[str, tuple[float, int]] = {
-    # All rows at one distance: it doubles beta until every weight is gone, or almost.
-    "simplex": (1.0, 89),
-    "simplex_x10": (10.0, 89),
-    "simplex_x70": (70.0, 89),
-    # 50 halvings are not enough.
-    "huge": (1e18, 89),
-    # Distances that are large beside their spread, as in many dimensions.
-    "isotropic": (1.0, 89),
-    # One neighbour, at distance 0.
-    "pair": (0.0, 1),
-    "all_zero": (0.0, 89),
-}
+def float32_case(name: str) -> tuple[np.ndarray, np.ndarray]:
+    if name.startswith("simplex"):
+        index, distance = others(np.eye(N))
+        return index, distance * float(name.partition(" x")[2] or 1.0)
+    if name == "duplicates":
+        return others(duplicated())
+    index, distance = others(np.random.default_rng(3).normal(size=(N, 512)))
+    return index, distance * {"isotropic": 1.0, "huge": 1e18, "zero": 0.0}[name]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        # All rows at one distance: beta doubles until every weight has gone, or almost.
+        "simplex", "simplex x10", "simplex x70",
+        "duplicates",  # the same for two rows that have more than 30 equal ones before them
+        "huge",  # 50 halvings are not enough
+        "zero",  # nothing can vanish
+        "isotropic",  # distances that are large beside their spread: half of them vanish
+    ],
+)  # fmt: skip
 def test_lisi_block__compat_repeats_what_float32_makes_of_it(scib: Scib, name: str) -> None:
-    scale, k = CASES[name]
-    rng = np.random.default_rng(3)
     _, codes = mixture()
-    x = np.eye(N) if name.startswith("simplex") else rng.normal(size=(N, 512))
-    index, distance = others(x, k)
-    distance = distance * scale
+    index, distance = float32_case(name)
     expected = scib(index, distance, codes, 30)
     found = lisi_block(index, distance, codes, 4, compat="scib-metrics")
-    np.testing.assert_array_equal(found == -1.0, expected == -1.0)
-    np.testing.assert_allclose(found, expected, atol=1e-4)
     right = lisi_block(index, distance, codes, 4)
     assert right.min() >= 1.0
-    if name in ("simplex", "huge", "pair"):
+    # Where a search ends between vanished and not, the last digit of the exponential decides,
+    # which is the machine's: the outcome is -1 or the index of equal weights.
+    lost = (found == -1.0) | (expected == -1.0)
+    if name in ("zero", "isotropic"):
+        assert not lost.any()
+    if name == "huge":
+        assert (found == -1.0).all()
         assert (expected == -1.0).all()
+    if name == "duplicates":
+        np.testing.assert_array_equal(np.flatnonzero(lost), [60, 108])
+    off = np.abs(found - expected)[~lost]
     if name == "isotropic":
-        assert np.abs(right - expected).max() > 0.05  # the case is one
+        assert np.mean(off < 1e-4) > 0.9
+        assert np.abs(right - expected).max() > 0.05
+    else:
+        assert (off < 1e-4).all()
+        assert (np.abs(right - expected)[~lost] < 1e-4).all()
+
+
+def test_lisi_block__a_single_neighbour_is_one_category() -> None:
+    index, codes = np.array([[1], [0]], np.int32), np.array([0, 1], np.int32)
+    for at, of_library in ((0.0, -1.0), (2.5, 1.0)):
+        distance = np.full((2, 1), at)
+        assert (lisi_block(index, distance, codes, 2) == 1.0).all()
+        same = lisi_block(index, distance, codes, 2, compat="scib-metrics")
+        np.testing.assert_array_equal(same, of_library)
 
 
 def test_lisi_block__solves_for_the_entropy_where_float32_cannot() -> None:
@@ -215,9 +233,7 @@ def test_lisi_block__rows_stand_alone_and_names_do_not_matter(seed: int, n: int,
         ]
         np.testing.assert_array_equal(np.concatenate(parts), whole)
         renamed = rng.permutation(7)[:5].astype(np.int32)[codes]
-        np.testing.assert_array_equal(
-            lisi_block(index, distance, renamed, 7, compat=compat), whole
-        )
+        np.testing.assert_array_equal(lisi_block(index, distance, renamed, 7, compat=compat), whole)
         order = rng.permutation(n)
         back = np.argsort(order).astype(np.int32)
         permuted = lisi_block(back[index[order]], distance[order], codes[order], 5, compat=compat)
@@ -316,14 +332,14 @@ def of_labels(
 
 
 def ragged() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labels of 120, 40, 31, 12, 10, 9 and 1 cells; the one of 12 lies in a single batch."""
+    """Labels of 160, 40, 31, 12, 10, 9 and 1 cells; the one of 12 lies in a single batch."""
     rng = np.random.default_rng(11)
-    label = np.repeat(np.arange(7), [120, 40, 31, 12, 10, 9, 1]).astype(np.int32)
-    batch = rng.integers(0, 3, len(label)).astype(np.int32)
+    label = np.repeat(np.arange(7), [N, 40, 31, 12, 10, 9, 1]).astype(np.int32)
+    batch = rng.integers(0, 4, len(label)).astype(np.int32)
     batch[label == 1] = rng.integers(0, 2, 40)
     batch[label == 3] = 2
     order = rng.permutation(len(label))
-    x = rng.normal(size=(len(label), 6)) + 0.7 * rng.normal(size=(3, 6))[batch]
+    x = rng.normal(size=(len(label), 6)) + 0.7 * rng.normal(size=(4, 6))[batch]
     return x, label[order], batch[order]
 
 
@@ -338,7 +354,7 @@ def test_same_label_lisi__is_the_metric_among_the_cells_of_a_label(scib: Scib) -
     rows = np.flatnonzero(label == 0)
     near, d = others(x[rows])
     values = scib(near, d, batch[rows], 30)
-    np.testing.assert_allclose(found[rows], np.clip((values - 1) / 2, 0, 1), atol=1e-4)
+    np.testing.assert_allclose(found[rows], np.clip((values - 1) / 3, 0, 1), atol=1e-4)
 
 
 def test_same_label_lisi__blocks_stand_alone() -> None:

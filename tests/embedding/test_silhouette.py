@@ -360,6 +360,23 @@ def test_silhouette__other_rows_or_labels_are_another_run(
         assert "resuming" in caplog.text
 
 
+def test_silhouette__other_rows_of_one_embedding_are_another_run(
+    cohort: Cohort, tmp_path: Path, small_ranges: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    x, _, _ = cohort
+    codes = (np.arange(400) % 3).astype(np.int32)
+    first, last = (TakenRows(ArraySource(x), at + np.arange(400)) for at in (0, 500))
+    expected = of(x[500:900], codes)
+    small_ranges(150)
+    how: dict[str, Any] = {"options": Options(threads=1, scratch=str(tmp_path)), "key": "x"}
+    with monkeypatch.context() as patch:
+        patch.setattr(distance_tasks, "_meet", cut_after(4, distance_tasks._meet))
+        with pytest.raises(Cut):
+            of(first, codes, **how)
+    np.testing.assert_array_equal(of(last, codes, **how), expected)
+
+
 def test_silhouette__tasks_of_an_interrupted_run_end(
     cohort: Cohort, tmp_path: Path, small_ranges: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,

@@ -112,8 +112,9 @@ def _cells(
 def rare() -> Embedding:
     """1,500 cells of twelve labels, six of them with 1, 4, 5, 9, 10 and 12 cells; float32.
 
-    Of four batches one has a single cell; one label lies in one batch only; one is in two parts
-    that are far from each other, so that its graph falls apart, and one in a crowd of them.
+    Of four batches one has a single cell, and a label lies in one batch only. Three labels are torn
+    apart, so that kBET finds their graphs in parts: "T10" in two that are both large enough, "b
+    cell" with two small ones that may be left out, "Mono" with two of which too much is left out.
     """
     rng = np.random.default_rng(40)
     kinds = [
@@ -124,11 +125,12 @@ def rare() -> Embedding:
     batches = rng.choice(np.array(["run10", "run9", "Run2"], dtype=object), 1500, p=[0.6, 0.3, 0.1])
     batches[labels == "dc"] = "run9"
     x = _cells(41, labels, batches, 16)
-    monocytes = np.flatnonzero(labels == "Mono")
-    x[monocytes[:60], 0] += 40.0  # 151 and 60 cells: less than three quarters stay together
-    naive = np.flatnonzero(labels == "NK")
-    x[naive[:20], 1] -= 40.0  # 106 of 126 stay together
-    batches[np.flatnonzero(labels == "T8")[0]] = "alone"
+    at = {name: np.flatnonzero(labels == name) for name, _ in kinds}
+    x[at["T10"][:80], 0] += 40.0
+    for axis in (1, 2):  # seventy cells each: lists of fifty stay among them
+        x[at["Mono"][30 * axis : 30 * (axis + 1)], axis] += 40.0
+        x[at["b cell"][40 * axis : 40 * (axis + 1)], axis] += 40.0
+    batches[at["T8"][0]] = "alone"
     order = rng.permutation(1500)
     return Embedding(x[order].astype(np.float32), _frame(labels[order], batches[order]))
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "LIST",
     "accuracy",
     "bras",
     "cilisi",

@@ -1,0 +1,273 @@
+"""What lies in an input of a benchmark: its columns, the names of its rows, the rows by reference.
+
+Of an ``.h5ad`` file only the columns that are asked for are looked at: an obs has dozens of others,
+and none of them, whatever it is called or holds, is a reason not to score the embedding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from croma_dask.cohort.align import Embedding
+from croma_dask.cohort.readers import open_reader
+from croma_dask.cohort.readers.base import EmbeddingReader, convert, stored_dtype
+from croma_dask.cohort.readers.hdf5 import open_hdf5
+from croma_dask.cohort.store import StoredCohort
+from croma_dask.cohort.text import factorize_text, to_text
+from croma_dask.cohort.writer import CohortWriter
+from croma_dask.embedding.inputs import EmbeddingInput
+from croma_dask.embedding.label import Texts
+from croma_dask.embedding.request import Request
+from croma_dask.embedding.rows import read_text
+from croma_dask.errors import CromaDaskError, SchemaError, name_items
+from croma_dask.fingerprint import text_digest
+from croma_dask.options import Options
+from croma_dask.progress import Progress
+from croma_dask.resume import own_folder
+
+__all__ = ["InputData", "check_inputs", "naming", "open_h5ad", "open_input"]
+
+_BLOCK = 2**16
+
+
+@dataclass(frozen=True)
+class InputData:
+    """An input, as it is worked on.
+
+    Attributes
+    ----------
+    embedding
+        Its rows.
+    manifest
+        Frame or store that holds the columns that are asked for.
+    sample_id
+        Names of rows lo..hi.
+    """
+
+    embedding: Embedding
+    manifest: Any
+    sample_id: Texts
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the manifest."""
+        tiles = self.embedding.tile_of_row
+        return self.embedding.n_tiles if tiles is None else int(tiles.shape[0])
+
+    def digest(self) -> str:
+        """Fingerprint of the rows, each where the manifest has it."""
+        tiles = self.embedding.tile_of_row
+        return text_digest(self.embedding.fingerprint, b"" if tiles is None else tiles.tobytes())
+
+    def digest_of(self, column: str) -> str:
+        """Fingerprint of what a column says, however it is stored."""
+        codes, names = _codes(self.manifest, column)
+        return text_digest(np.ascontiguousarray(codes, "<i4").tobytes(), *names)
+
+    def digest_of_ids(self) -> str:
+        """Fingerprint of the names of the rows."""
+        n = self.n_rows
+        blocks = (self.sample_id(lo, min(n, lo + _BLOCK)) for lo in range(0, n, _BLOCK))
+        return text_digest(*(text_digest(*block) for block in blocks))
+
+
+@contextlib.contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Say in an error of which input it is, where it does not say so by itself."""
+    try:
+        yield
+    except CromaDaskError as err:
+        said, name = str(err), what.rsplit("/", 1)[-1]
+        if what in said:
+            raise
+        # What reads a file calls it by its name, of which there may be one in every folder.
+        rest = said.removeprefix(name) if said.startswith(f"{name} ") else f": {said}"
+        raise type(err)(f"{what}{rest}") from err
+
+
+def open_h5ad(path: str, key: str | None) -> EmbeddingReader:
+    """Open a file at the array that is meant.
+
+    Parameters
+    ----------
+    path
+        Of the file.
+    key
+        Its ``X`` or a key of its obsm. None takes X and, of a file without one, the only entry of
+        obsm.
+
+    Raises
+    ------
+    SchemaError
+        It cannot be read, or has no such array, or several of which none is asked for.
+    """
+    with naming(path), _reading():
+        if key is None:
+            with open_hdf5(path) as file:
+                key = "X" if "X" in file else None
+        return open_reader(path, key=key)
+
+
+def check_inputs(
+    inputs: Sequence[EmbeddingInput], request: Request, *, key: str | None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """Refuse inputs that cannot be scored, before any of them is.
+
+    Parameters
+    ----------
+    inputs, request
+        What is to be scored, and for what.
+    key
+        As of :func:`open_h5ad`.
+    storage_options
+        Options of the file system of a store's URL.
+
+    Raises
+    ------
+    SchemaError
+        Of which input: a column is missing, or has no value, or rows have no names of their own.
+    StoreError
+        A store is not whole.
+    """
+    if request.label == request.batch:
+        raise SchemaError(
+            f"label and batch are both column {request.label!r}: they have to be two columns "
+            "(--label-key and --batch-key)"
+        )
+    absent: dict[str, str] = {}
+    for one in inputs:
+        with naming(one.path):
+            if not one.path.endswith(".h5ad"):
+                store = StoredCohort(one.path, storage_options)
+                lacks = _lacking(store.columns, request)
+                if not lacks:
+                    _check_column(store, request.label)
+            else:
+                with contextlib.closing(open_h5ad(one.path, key)) as reader:
+                    lacks = _lacking(_obs(reader).columns, request)
+                    if not lacks:
+                        _check_file(reader, request)
+        if lacks:
+            absent[one.path] = lacks
+    if absent:
+        path, lacks = next(iter(absent.items()))
+        more = f"; so do {len(absent) - 1} more of {len(inputs)} inputs" if len(absent) > 1 else ""
+        raise SchemaError(
+            f"{path} lacks {lacks}{more}: name the columns with --label-key and --batch-key"
+        )
+
+
+@contextlib.contextmanager
+def open_input(
+    one: EmbeddingInput, request: Request, options: Options, *, key: str | None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Iterator[InputData]:  # fmt: skip
+    """Open an input; the rows of a file lie in scratch as a store for as long as the block lasts.
+
+    Parameters
+    ----------
+    one, request, key, storage_options
+        As of :func:`check_inputs`.
+    options
+        Where scratch is, and whether progress is shown.
+    """
+    if not one.path.endswith(".h5ad"):
+        store = StoredCohort(one.path, storage_options)
+        embedding = Embedding(store, store.tile_of_sample(), store.embedding_fingerprint)
+        yield InputData(embedding, store, read_text(store, "sample_id"))
+        return
+    with contextlib.ExitStack() as keep:
+        place = str(Path(own_folder(options, "h5ad-", keep)) / "rows.zarr")
+        columns = [request.label, *([] if request.batch is None else [request.batch])]
+        # All of obs is in memory for this moment only.
+        with naming(one.path), contextlib.closing(open_h5ad(one.path, key)) as reader:
+            manifest, ids = _obs(reader)[columns].copy(), to_text(reader.ids, "obs names")
+            _write(reader, place, Progress(one.sample, reader.shape[0], quiet=options.quiet))
+        del reader
+        store = StoredCohort(place)
+        embedding = Embedding(store, None, store.embedding_fingerprint)
+        yield InputData(embedding, manifest, lambda lo, hi: ids[lo:hi])
+
+
+def _write(reader: EmbeddingReader, place: str, progress: Progress) -> None:
+    """Write the rows of a file as a store without columns.
+
+    Rows that are no numbers are written as they are: the metrics say of them what there is to say.
+    """
+    import zarr
+
+    target = stored_dtype(reader.dtype, None, str(reader.source["key"]))
+    # A chunk of NaN alone would not be written otherwise, and be missed by whoever reads it.
+    with zarr.config.set({"array.write_empty_chunks": True}):
+        writer = CohortWriter(place, reader.shape, target, {}, source=reader.source)
+    with writer, progress:
+        for lo in range(0, reader.shape[0], writer.chunk_rows):
+            hi = min(lo + writer.chunk_rows, reader.shape[0])
+            with _reading():
+                rows = reader.read(lo, hi)
+            writer.write(convert(rows, target))
+            progress.advance(hi - lo)
+        writer.finish()
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    """Turn what HDF5 says about the inside of a file into an error of the file."""
+    try:
+        yield
+    except CromaDaskError:
+        raise
+    except (OSError, RuntimeError, KeyError) as err:
+        raise SchemaError(f"cannot be read as AnnData: {err}") from err
+
+
+def _obs(reader: EmbeddingReader) -> pd.DataFrame:
+    return pd.DataFrame() if reader.manifest is None else reader.manifest
+
+
+def _lacking(columns: Any, request: Request) -> str:
+    """Name the columns that are asked for and not there; nothing where all are."""
+    names = [str(column) for column in columns]
+    wanted = [request.label, *([] if request.batch is None else [request.batch])]
+    missing = [name for name in wanted if name not in names]
+    if not missing:
+        return ""
+    has = name_items(names, limit=20) if names else "none"
+    return f"column {name_items(missing)} (its columns: {has})"
+
+
+def _check_file(reader: EmbeddingReader, request: Request) -> None:
+    stored_dtype(reader.dtype, None, str(reader.source["key"]))
+    obs = _obs(reader)
+    _check_column(obs, request.label)
+    if request.batch is not None:
+        _codes(obs, request.batch)
+    ids = pd.Index(to_text(reader.ids, "obs names"), dtype=object)
+    if not ids.is_unique:
+        twice = ids[ids.duplicated()].unique()
+        raise SchemaError(
+            f"{len(twice)} obs names occur more than once ({name_items(twice)}), and rows of the "
+            "predictions go by them: make them unique, with adata.obs_names_make_unique() for "
+            "example"
+        )
+
+
+def _check_column(manifest: Any, label: str) -> None:
+    codes, _ = _codes(manifest, label)
+    if not (codes >= 0).any():
+        raise SchemaError(f"column {label!r} (--label-key) is missing or blank in every row")
+
+
+def _codes(manifest: Any, column: str) -> tuple[NDArray[np.int32], list[str]]:
+    if isinstance(manifest, StoredCohort):
+        return manifest.codes(column)
+    return factorize_text(manifest[column], column)
