@@ -79,12 +79,13 @@ class ExactSearch:
     def some(self, places: I64, progress: Progress) -> tuple[Delivered, I32]:
         """Search the rows at some places, all of them at once."""
         job, mine = self.job, self.codes.take(places)
+        source = TakenRows(job.source, places.astype(np.int64))
         token = uuid.uuid4().hex
         file = f"queries-{token}.npz"
         job.scratch.write(
             file,
             {
-                "x": read_native(TakenRows(job.source, places.astype(np.int64)), 0, places.size),
+                "x": read_native(source, 0, places.size, frame=job.frame),
                 "label": mine.label, "confounder": mine.confounder, "group": mine.group,
             },
         )  # fmt: skip

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMATS", "check_target", "save", "summary", "to_frame"]
 
+_OTHERS = (
+    "embedding_benchmark", "embedding_ranks", "embedding_rank_statistics",
+    "embedding_ranks_and_statistics",
+)  # fmt: skip
+"""Results of many embeddings, which have no single fingerprint."""
+
 FORMATS = (".zarr", ".nc", ".csv", ".json")
 
 
@@ -186,7 +192,7 @@ def _is_ours(folder: Path) -> bool:
     except (OSError, ValueError):
         return False
     if "croma_dask_version" in attrs and (
-        "embedding_fingerprint" in attrs or attrs.get("metric") == "embedding_benchmark"
+        "embedding_fingerprint" in attrs or attrs.get("metric") in _OTHERS
     ):
         return True
     # A tree that somebody put together has the attributes at its metrics.

@@ -33,7 +33,8 @@ def result_summary(result: xr.Dataset) -> str:
     lines: list[str] = []
     for dataset in result["dataset"].values:
         for method in result["method"].values:
-            one = result.sel(dataset=dataset, method=method)
+            # As a mapping: method= is an argument of sel itself.
+            one = result.sel({"dataset": dataset, "method": method})
             lines.append(f"{dataset} by {method}")
             for metric in result["metric"].values:
                 at = one.sel(metric=metric)

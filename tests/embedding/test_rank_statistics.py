@@ -376,6 +376,7 @@ def test_rank_statistics__labels_all_it_says() -> None:
         assert all(isinstance(v, str | int | float) for v in dataset.attrs.values())
     assert found["bootstrap"].attrs["seed"] == 3
     assert found["bootstrap"].attrs["n_draws"] == 50
+    assert (found["bootstrap"]["n_draws_ranked"] == 50).all()
     assert found["wilcoxon"]["baseline"].values.tolist() == ["org/m0", "org/m3"]
     assert found.attrs["scipy_version"] == scipy.__version__
 

@@ -120,6 +120,13 @@ def test_rank__replaces_when_told_to(ending: str, tables: list[str], tmp_path: P
     assert list(tmp_path.iterdir()) == [out]
 
 
+def test_rank__replaces_a_zarr_result_of_its_own(tables: list[str], tmp_path: Path) -> None:
+    out = str(tmp_path / "r.zarr")
+    run(*tables, "--draws", "10", "--out", out)
+    assert "exists already" in run(*tables, "--draws", "10", "--out", out, code=2).output
+    assert "written" in run(*tables, "--draws", "20", "--out", out, "--overwrite").output
+
+
 def test_rank__reads_what_a_benchmark_has_saved(tables: list[str], tmp_path: Path) -> None:
     frames = [pd.read_csv(t, dtype={"sample_id": str}) for t in tables]
     wide = frames[0].merge(frames[1], how="left").set_index(["sample_id", "method"])
