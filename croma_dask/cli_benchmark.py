@@ -106,7 +106,7 @@ def benchmark(
     croma-dask rank results/benchmark/*_wide.csv
     """
     from croma_dask.embedding.benchmark import result_attrs
-    from croma_dask.embedding.input_data import check_inputs
+    from croma_dask.embedding.input_checks import check_inputs
     from croma_dask.embedding.inputs import expand_paths
     from croma_dask.embedding.label import label_scores
     from croma_dask.embedding.plan import plan_inputs
@@ -114,6 +114,7 @@ def benchmark(
     from croma_dask.embedding.run import failed_metrics, run_inputs
     from croma_dask.embedding.summary import benchmark_summary
     from croma_dask.embedding.table_files import check_outdir
+    from croma_dask.memory import allowed_bytes
     from croma_dask.options import merged
     from croma_dask.results import check_target, save
     from croma_dask.resume import scratch_beside
@@ -122,6 +123,7 @@ def benchmark(
         raise click.UsageError("--metric-set and --metrics exclude each other")
     if output_dir is None and not only_plan:
         raise click.UsageError("name the folder of the tables with --output-dir")
+    allowed_bytes(options["memory"])
     if out is not None and not only_plan:
         check_target(out, overwrite=overwrite)
     readings = {

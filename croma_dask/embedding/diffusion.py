@@ -8,15 +8,17 @@ walks of any number of steps; a vector of lambda 1, constant along a component b
 it is.
 
 A graph in C components has the eigenvalue 1 C times. A Krylov method finds an eigenvalue once, and
-its repetitions only by way of rounding errors, and a 1 that is rounded to another float32 is
-stretched ten million times. So each component is solved for itself, its largest eigenvalue is set
-to the 1 that it is, and the m largest of all are taken. Nothing here is drawn at random.
+its repetitions only by way of rounding errors. And if the 1 is rounded to the next float32, its
+vector is stretched ten million times and outweighs all others, although it says nothing but how
+dense a place is: so it can happen to scib-metrics, by the last bits of the distances, mostly in
+labels of few rows. Here each component is solved for itself, its largest eigenvalue is set to the 1
+that it is, and the m largest of all are taken. Nothing is drawn at random.
 """
 
 from __future__ import annotations
 
 from inspect import signature
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import scipy.linalg  # type: ignore[import-untyped]
@@ -25,14 +27,11 @@ from scipy.sparse.linalg import eigsh  # type: ignore[import-untyped]
 from croma_dask.kernels.typing import F32, F64, I32
 
 __all__ = [
-    "Compat",
     "NoCoordinatesError",
     "diffusion_bytes",
     "diffusion_coordinates",
     "transitions",
 ]
-
-Compat: TypeAlias = Literal["scib-metrics"] | None
 
 DENSE_ROWS = 512
 """Rows up to which all eigenpairs of a component are computed, which is as fast and never fails."""
@@ -47,34 +46,30 @@ class NoCoordinatesError(ValueError):
     """The graph has no diffusion coordinates: some would not be finite."""
 
 
-def transitions(graph: Any, *, single: bool = False) -> Any:
+def transitions(graph: Any) -> Any:
     """Walk along the edges of a graph, as a symmetric matrix.
 
     Parameters
     ----------
     graph
         scipy.sparse.csr_matrix, (n, n) symmetric and not negative, every row with an entry.
-    single
-        Calculate in float32, step by step as scib-metrics does.
 
     Returns
     -------
     scipy.sparse.csr_matrix
-        float64, symmetric but for rounding.
+        float64, symmetric bit for bit where `graph` is.
     """
-    walk = graph.astype(np.float32 if single else np.float64)
+    walk = graph.astype(np.float64)
     lengths = np.diff(walk.indptr)
     for root in (False, True):
         sums = np.asarray(walk.sum(axis=0)).ravel()
-        with np.errstate(over="ignore", invalid="ignore"):
-            inverse = 1.0 / (np.sqrt(sums) if root else sums)
-            walk.data = np.repeat(inverse, lengths) * walk.data * inverse[walk.indices]
-    return walk.astype(np.float64, copy=False)
+        scale = np.sqrt(sums) if root else sums
+        # One division by the product, which is that of the other direction, too.
+        walk.data /= np.repeat(scale, lengths) * scale[walk.indices]
+    return walk
 
 
-def diffusion_coordinates(
-    graph: Any, part: I32, n_components: int, *, compat: Compat = None
-) -> F32:
+def diffusion_coordinates(graph: Any, part: I32, n_components: int) -> F32:
     """Coordinates of the rows of a graph, between which Euclidean distance is diffusion distance.
 
     Parameters
@@ -85,9 +80,6 @@ def diffusion_coordinates(
         (n,) number of the connected component of each row, from 0.
     n_components
         m, how many coordinates; below n.
-    compat
-        ``"scib-metrics"``: the walk in float32, and the eigenvalue 1 as rounding leaves it. Where
-        that is not 1, a coordinate that says nothing outweighs all others.
 
     Returns
     -------
@@ -108,7 +100,7 @@ def diffusion_coordinates(
     on the number of threads.
     """
     n = graph.shape[0]
-    walk = transitions(graph, single=compat is not None)
+    walk = transitions(graph)
     if not np.isfinite(walk.data).all():
         raise NoCoordinatesError("weights are too small for a walk along them")
     values, vectors, owner = [], [], []
@@ -116,8 +108,7 @@ def diffusion_coordinates(
     for p, rows in enumerate(members):
         block = walk if len(members) == 1 else walk[rows][:, rows]
         found, vector = _pairs(block, min(n_components, rows.size))
-        if compat is None:
-            found[np.argmax(found)] = 1.0
+        found[np.argmax(found)] = 1.0
         values.append(found)
         vectors.append(vector.astype(np.float32))
         owner += [(p, column) for column in range(found.size)]

@@ -7,7 +7,6 @@ bit those of umap-learn for the same lists, and of scanpy for those of an embedd
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,17 +15,10 @@ import scipy.sparse as sp  # type: ignore[import-untyped]
 from croma_dask.kernels.fuzzy import fuzzy_weights
 from croma_dask.kernels.typing import F32, F64, I32, Floats
 
-__all__ = ["global_mean", "memberships", "symmetric"]
+__all__ = ["memberships", "symmetric"]
 
 
-def global_mean(blocks: Iterable[tuple[I32, F64]]) -> float:
-    """Return 0.0: no weight depends on the mean. To be removed with its last caller."""
-    for _ in blocks:
-        pass
-    return 0.0
-
-
-def memberships(index: I32, distance: F64, *, mean_distance: float = 0.0) -> F32:
+def memberships(index: I32, distance: F64) -> F32:
     """Directed weights of the lists of some rows.
 
     Parameters
@@ -34,8 +26,6 @@ def memberships(index: I32, distance: F64, *, mean_distance: float = 0.0) -> F32
     index, distance
         (n, m) nearest first, without the row itself; -1 and NaN behind the last. The "number of
         neighbours" that other libraries ask for counts the row itself: m + 1.
-    mean_distance
-        Not used. To be removed with its last caller.
 
     Returns
     -------

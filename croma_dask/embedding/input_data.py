@@ -7,7 +7,7 @@ and none of them, whatever it is called or holds, is a reason not to score the e
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,13 +27,13 @@ from croma_dask.embedding.inputs import EmbeddingInput
 from croma_dask.embedding.label import Texts
 from croma_dask.embedding.request import Request
 from croma_dask.embedding.rows import read_text
-from croma_dask.errors import CromaDaskError, SchemaError, name_items
+from croma_dask.errors import CromaDaskError, SchemaError
 from croma_dask.fingerprint import text_digest
 from croma_dask.options import Options
 from croma_dask.progress import Progress
 from croma_dask.resume import own_folder
 
-__all__ = ["InputData", "check_inputs", "naming", "open_h5ad", "open_input"]
+__all__ = ["InputData", "column_codes", "naming", "obs_of", "open_h5ad", "open_input"]
 
 _BLOCK = 2**16
 
@@ -69,7 +69,7 @@ class InputData:
 
     def digest_of(self, column: str) -> str:
         """Fingerprint of what a column says, however it is stored."""
-        codes, names = _codes(self.manifest, column)
+        codes, names = column_codes(self.manifest, column)
         return text_digest(np.ascontiguousarray(codes, "<i4").tobytes(), *names)
 
     def digest_of_ids(self) -> str:
@@ -116,56 +116,6 @@ def open_h5ad(path: str, key: str | None) -> EmbeddingReader:
         return open_reader(path, key=key)
 
 
-def check_inputs(
-    inputs: Sequence[EmbeddingInput], request: Request, *, key: str | None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> None:  # fmt: skip
-    """Refuse inputs that cannot be scored, before any of them is.
-
-    Parameters
-    ----------
-    inputs, request
-        What is to be scored, and for what.
-    key
-        As of :func:`open_h5ad`.
-    storage_options
-        Options of the file system of a store's URL.
-
-    Raises
-    ------
-    SchemaError
-        Of which input: a column is missing, or has no value, or rows have no names of their own.
-    StoreError
-        A store is not whole.
-    """
-    if request.label == request.batch:
-        raise SchemaError(
-            f"label and batch are both column {request.label!r}: they have to be two columns "
-            "(--label-key and --batch-key)"
-        )
-    absent: dict[str, str] = {}
-    for one in inputs:
-        with naming(one.path):
-            if not one.path.endswith(".h5ad"):
-                store = StoredCohort(one.path, storage_options)
-                lacks = _lacking(store.columns, request)
-                if not lacks:
-                    _check_column(store, request.label)
-            else:
-                with contextlib.closing(open_h5ad(one.path, key)) as reader:
-                    lacks = _lacking(_obs(reader).columns, request)
-                    if not lacks:
-                        _check_file(reader, request)
-        if lacks:
-            absent[one.path] = lacks
-    if absent:
-        path, lacks = next(iter(absent.items()))
-        more = f"; so do {len(absent) - 1} more of {len(inputs)} inputs" if len(absent) > 1 else ""
-        raise SchemaError(
-            f"{path} lacks {lacks}{more}: name the columns with --label-key and --batch-key"
-        )
-
-
 @contextlib.contextmanager
 def open_input(
     one: EmbeddingInput, request: Request, options: Options, *, key: str | None,
@@ -176,7 +126,7 @@ def open_input(
     Parameters
     ----------
     one, request, key, storage_options
-        As of :func:`check_inputs`.
+        As of :func:`croma_dask.embedding.input_checks.check_inputs`.
     options
         Where scratch is, and whether progress is shown.
     """
@@ -190,8 +140,12 @@ def open_input(
         columns = [request.label, *([] if request.batch is None else [request.batch])]
         # All of obs is in memory for this moment only.
         with naming(one.path), contextlib.closing(open_h5ad(one.path, key)) as reader:
-            manifest, ids = _obs(reader)[columns].copy(), to_text(reader.ids, "obs names")
-            _write(reader, place, Progress(one.sample, reader.shape[0], quiet=options.quiet))
+            manifest, ids = obs_of(reader)[columns].copy(), to_text(reader.ids, "obs names")
+            _write(
+                reader,
+                place,
+                Progress(f"reading {one.sample}", reader.shape[0], quiet=options.quiet),
+            )
         del reader
         store = StoredCohort(place)
         embedding = Embedding(store, None, store.embedding_fingerprint)
@@ -230,44 +184,13 @@ def _reading() -> Iterator[None]:
         raise SchemaError(f"cannot be read as AnnData: {err}") from err
 
 
-def _obs(reader: EmbeddingReader) -> pd.DataFrame:
+def obs_of(reader: EmbeddingReader) -> pd.DataFrame:
+    """Return the columns of a file."""
     return pd.DataFrame() if reader.manifest is None else reader.manifest
 
 
-def _lacking(columns: Any, request: Request) -> str:
-    """Name the columns that are asked for and not there; nothing where all are."""
-    names = [str(column) for column in columns]
-    wanted = [request.label, *([] if request.batch is None else [request.batch])]
-    missing = [name for name in wanted if name not in names]
-    if not missing:
-        return ""
-    has = name_items(names, limit=20) if names else "none"
-    return f"column {name_items(missing)} (its columns: {has})"
-
-
-def _check_file(reader: EmbeddingReader, request: Request) -> None:
-    stored_dtype(reader.dtype, None, str(reader.source["key"]))
-    obs = _obs(reader)
-    _check_column(obs, request.label)
-    if request.batch is not None:
-        _codes(obs, request.batch)
-    ids = pd.Index(to_text(reader.ids, "obs names"), dtype=object)
-    if not ids.is_unique:
-        twice = ids[ids.duplicated()].unique()
-        raise SchemaError(
-            f"{len(twice)} obs names occur more than once ({name_items(twice)}), and rows of the "
-            "predictions go by them: make them unique, with adata.obs_names_make_unique() for "
-            "example"
-        )
-
-
-def _check_column(manifest: Any, label: str) -> None:
-    codes, _ = _codes(manifest, label)
-    if not (codes >= 0).any():
-        raise SchemaError(f"column {label!r} (--label-key) is missing or blank in every row")
-
-
-def _codes(manifest: Any, column: str) -> tuple[NDArray[np.int32], list[str]]:
+def column_codes(manifest: Any, column: str) -> tuple[NDArray[np.int32], list[str]]:
+    """Read a column of a frame or store as codes, -1 where it is missing, and names."""
     if isinstance(manifest, StoredCohort):
         return manifest.codes(column)
     return factorize_text(manifest[column], column)

@@ -27,7 +27,6 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from croma_dask.embedding.diffusion import Compat
 from croma_dask.embedding.kbet_edges import Block, gather_edges
 from croma_dask.embedding.kbet_label import (
     KBetJob,
@@ -83,8 +82,7 @@ class KBet:
 def kbet(
     lists: Iterable[Block], labels: I32, batches: I32, *, components: Components = "carried",
     expected: Expected = "label", n_components: int = N_COMPONENTS, alpha: float = ALPHA,
-    compat: Compat = None, folder: str | None = None, client: Any = None, n_threads: int = 1,
-    quiet: bool = True,
+    folder: str | None = None, client: Any = None, n_threads: int = 1, quiet: bool = True,
 ) -> KBet:  # fmt: skip
     """Score how well batches are mixed within labels.
 
@@ -99,10 +97,6 @@ def kbet(
         Readings, see above.
     n_components, alpha
         Diffusion coordinates, level of the test.
-    compat
-        ``"scib-metrics"``: rounding errors of that library and all, which at times stretch a
-        coordinate that says nothing ten million times, so that neighbours are those of similar
-        density.
     folder
         Where edges are kept, and scores of labels: a run that died goes on from them. It belongs
         to these lists, codes and arguments. None keeps edges in memory.
@@ -128,7 +122,6 @@ def kbet(
     for name, value, known in (
         ("components", components, ("carried", "independent")),
         ("expected", expected, ("label", "dataset")),
-        ("compat", compat, ("scib-metrics", None)),
     ):
         if value not in known:
             raise SchemaError(f"{name} is {' or '.join(map(repr, known))}, found {value!r}")
@@ -141,7 +134,7 @@ def kbet(
     edges = gather_edges(_watched(lists, widths), labels, batches, eligible, folder=folder)
     plans = plan_labels(edges, labels, batches, eligible, components, n_components)
     inner = max(1, n_threads // max(1, len(plans)))
-    job = KBetJob(edges, alpha, inner if client is None else 1, compat)
+    job = KBetJob(edges, alpha, inner if client is None else 1)
     scores = _run(job, plans, client, n_threads, quiet)
     edges.delete()
     label_score = np.full(eligible.size, np.nan)
@@ -150,7 +143,7 @@ def kbet(
         label_score[plan.label] = score.score
         verdict = score.accepted.astype(np.float64)
         accepted[labels == plan.label] = np.where(verdict < 0, np.nan, verdict)
-    note = _note(components, compat, max(widths, default=0) + 1, alpha, eligible, plans, scores)
+    note = _note(components, max(widths, default=0) + 1, alpha, eligible, plans, scores)
     return KBet(_mean(label_score, note), label_score, accepted)
 
 
@@ -165,8 +158,9 @@ def _run(
 ) -> list[LabelScore]:
     token = uuid.uuid4().hex
     shared = f"croma-kbet-{token}"
-    # The largest labels first: they would be waited for in the end.
-    order = sorted(range(len(plans)), key=lambda i: -plans[i].n_rows)
+    # The largest labels first, as they would be waited for in the end: of tasks that are alike,
+    # Dask begins with the last name.
+    order = sorted(range(len(plans)), key=lambda i: plans[i].n_rows)
     keys = {i: f"croma-kbet-{token}-{rank:06d}" for rank, i in enumerate(order)}
     graph: dict[str, Any] = {shared: job}
     graph |= {keys[i]: (score_label, shared, plans[i]) for i in order}
@@ -209,7 +203,7 @@ def _mean(label_score: F64, note: str) -> Outcome:
 
 
 def _note(
-    components: Components, compat: Compat, k_graph: int, alpha: float, eligible: Bool,
+    components: Components, k_graph: int, alpha: float, eligible: Bool,
     plans: Sequence[LabelPlan], scores: Sequence[LabelScore],
 ) -> str:  # fmt: skip
     parts = ["expected=label", f"components={components}", f"k_graph={k_graph}"]
@@ -221,8 +215,6 @@ def _note(
             lo, hi = min(numbers), max(numbers)
             parts.append(f"{name}={lo}" if lo == hi else f"{name}={lo}-{hi}")
     parts.append(f"alpha={alpha}")
-    if compat is not None:
-        parts.append(f"compat={compat}")
     parts += _counted(eligible)
     for name, count in (
         ("disconnected_labels", sum(s.how == "disconnected" for s in scores)),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 from scipy.special import chdtri  # type: ignore[import-untyped]
 
-from croma_dask.embedding.diffusion import Compat, NoCoordinatesError, diffusion_coordinates
+from croma_dask.embedding.diffusion import NoCoordinatesError, diffusion_coordinates
 from croma_dask.embedding.fuzzy import symmetric
 from croma_dask.embedding.kbet_edges import LabelEdges, LabelLists
 from croma_dask.index.scratch import Scratch
@@ -100,14 +100,11 @@ class KBetJob:
         Level of the test.
     n_threads
         Threads of a single task.
-    compat
-        As in :func:`croma_dask.embedding.diffusion.diffusion_coordinates`.
     """
 
     edges: LabelEdges
     alpha: float
     n_threads: int = 1
-    compat: Compat = None
 
 
 def score_label(job: KBetJob, plan: LabelPlan) -> LabelScore:
@@ -154,7 +151,7 @@ def _score(lists: LabelLists, plan: LabelPlan, job: KBetJob) -> LabelScore:
         accepted[rows] = 0
         return LabelScore(0.0, accepted, "one batch", n_parts, rows.size, m, k)
     try:
-        x = diffusion_coordinates(graph, part, m, compat=job.compat)
+        x = diffusion_coordinates(graph, part, m)
     except NoCoordinatesError:
         return LabelScore(0.0, accepted, "no coordinates", n_parts, rows.size, m, k)
     del graph

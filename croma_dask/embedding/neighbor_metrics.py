@@ -99,8 +99,12 @@ class NeighborMetrics:
             found = self._search(spec)
             return found.neighbors[0], None, None
         found = self._search(ListSpec(spec.n_global, 0), self.index)
-        calibrated = Calibrated.of(found, self.group, self.needs, self.how.lisi_compat)
-        self.recorder.said.update(calibrated.said())
+        calibrated = None
+        if found.sample is None:
+            self.recorder.said["index"] = "exact"  # what "auto" has taken
+        else:
+            calibrated = Calibrated.of(found, self.group, self.needs, self.how.lisi_compat)
+            self.recorder.said.update(calibrated.said())
         same = None
         if self.needs.cilisi:
             # Exact: only rows of one label are compared for it.

@@ -58,7 +58,7 @@ def run_inputs(
     ----------
     inputs, request
         What to score, and for what; checked by
-        :func:`croma_dask.embedding.input_data.check_inputs`.
+        :func:`croma_dask.embedding.input_checks.check_inputs`.
     outdir
         Folder of the tables.
     options, client

@@ -1,18 +1,13 @@
-"""Where the tables of the embedding benchmark lie, and how they get there: whole or not at all."""
+"""Where the tables of the embedding benchmark lie, and those that hold more than metrics of one."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import logging
 import os
-import re
 import tempfile
-import time
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -29,11 +24,11 @@ from croma_dask.embedding.tables import (
     table_lines,
     wide_table,
 )
+from croma_dask.embedding.whole_files import write_lines
 from croma_dask.errors import SchemaError
 
 __all__ = [
-    "Clustering", "Places", "Texts", "check_outdir", "digest_of", "write_combined", "write_lines",
-    "write_predictions", "write_whole",
+    "Clustering", "Places", "Texts", "check_outdir", "write_combined", "write_predictions",
 ]  # fmt: skip
 
 log = logging.getLogger("croma_dask")
@@ -44,10 +39,6 @@ Texts = Sequence[Any] | NDArray[Any] | Callable[[int, int], Sequence[Any] | NDAr
 """One text a row of the manifest: all of them, or a function that reads rows lo to hi."""
 
 _BLOCK = 2**16
-
-_PARTIAL = re.compile(r"\.[0-9a-f]{32}")
-_DEAD_SECONDS = 600.0
-"""A file that is being written is not touched for so long only if whoever wrote it is gone."""
 
 
 class Places:
@@ -116,50 +107,6 @@ def check_outdir(outdir: str | os.PathLike[str]) -> str:
         said = f"no tables can be written to {root} (--output-dir): {err.strerror}"
         raise SchemaError(said) from err
     return place.url
-
-
-def write_whole(path: Path, fill: Callable[[BinaryIO], object]) -> str:
-    """Write a file, whole or not at all, and return its digest.
-
-    Parameters
-    ----------
-    path
-        Replaced where it is there; folders are made.
-    fill
-        Writes the content into an open file.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _delete_partial(path.parent)
-    # A name of its own (two runs may write the same table), not longer than that of the file.
-    partial = path.with_name(f".{uuid.uuid4().hex}")
-    try:
-        with open(partial, "wb") as file:
-            fill(file)
-        digest = digest_of(partial)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return digest
-
-
-def _delete_partial(folder: Path) -> None:
-    """Delete what runs that were killed have left half written."""
-    for name in filter(_PARTIAL.fullmatch, os.listdir(folder)):
-        # Another run may do the same at this moment.
-        with contextlib.suppress(OSError):
-            if time.time() - os.stat(folder / name).st_mtime > _DEAD_SECONDS:
-                os.unlink(folder / name)
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file, 64 hexadecimal digits."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_lines(path: Path, lines: Iterable[str]) -> str:
-    """Write lines of text, whole or not at all, and return the digest of the file."""
-    return write_whole(path, lambda file: file.writelines(line.encode() for line in lines))
 
 
 def write_predictions(

@@ -21,16 +21,9 @@ from numpy.typing import NDArray
 
 from croma_dask.embedding.inputs import check_names
 from croma_dask.embedding.outcome import Counts, Outcome, Scores
-from croma_dask.embedding.table_files import (
-    Clustering,
-    Places,
-    Texts,
-    digest_of,
-    write_lines,
-    write_predictions,
-    write_whole,
-)
+from croma_dask.embedding.table_files import Clustering, Places, Texts, write_predictions
 from croma_dask.embedding.tables import GROUPS, Group, counts_of, frame_lines, long_table
+from croma_dask.embedding.whole_files import digest_of, write_lines, write_whole
 
 __all__ = ["read_sample", "write_sample"]
 

@@ -133,11 +133,10 @@ def second_look(
     x, norm, half = home.x[rows], home.norm[rows], home.half[rows]
     centred = home.centred[rows]
     label, confounder, group = home.label[rows], home.confounder[rows], home.group[rows]
-    # As in `sweep`: what makes rows of one label one type.
-    apart = 1 if spec.same_label else 0
     measured = 0
     for load in partners:
         partner = load()
+        confounder_j = partner.confounders(same_label=spec.same_label)
         for i0 in range(0, n, TILE_ROWS):
             i1 = min(n, i0 + TILE_ROWS)
             for j0 in range(0, len(partner), TILE_COLUMNS):
@@ -147,9 +146,8 @@ def second_look(
                 measured += scan_band(
                     tile, i0, j0,
                     x, norm, half, label, confounder, group,
-                    partner.x, partner.norm, partner.half, partner.label,
-                    partner.confounder + apart, partner.group, partner.position,
-                    failing.reach, spec.offset, spec.deliver,
+                    partner.x, partner.norm, partner.half, partner.label, confounder_j,
+                    partner.group, partner.position, failing.reach, spec.offset, spec.deliver,
                     index, distance, count, home.frame.is_euclidean,
                 )  # fmt: skip
         # Or it would be there still while the next one is loaded.

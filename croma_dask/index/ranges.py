@@ -68,6 +68,16 @@ class Range:
         """Largest half-norm term."""
         return float(self.half.max(initial=0.0))
 
+    def confounders(self, *, same_label: bool) -> I32:
+        """Confounders as rows of other ranges are compared with them.
+
+        Rows of one label are of one type when no two of them share a confounder: so that there are
+        lists of the same label, a code that no row has.
+        """
+        if same_label:
+            return np.full(len(self), np.iinfo(np.int32).min, np.int32)
+        return self.confounder
+
 
 def read_native(
     source: RowSource, lo: int, hi: int, order: Any = None, frame: Frame | None = None

@@ -54,8 +54,7 @@ def sweep(
         lists_i.meet(range_j)
     if take_j and not same:
         lists_j.meet(range_i)
-    # Rows of one label are of one type when no two of them share a confounder.
-    confounder_j = range_j.confounder + 1 if spec.same_label else range_j.confounder
+    confounder_j = range_j.confounders(same_label=spec.same_label)
     tiles = (
         _typed_tiles(range_i, range_j, labels_only=spec.same_label)
         if spec.n_global == 0

@@ -67,6 +67,6 @@ class Frame:
         """How far screening can err; `last` is the last distance of a list, in its units."""
         if self.is_euclidean:
             return screen_euclidean.error_bound(
-                n_features, length, half, longest, largest_half, unit, last
+                n_features, length, half, longest, largest_half, unit, last, self.scale
             )
         return screen.error_bound(n_features, length, half, longest, largest_half, unit, last=last)

@@ -17,6 +17,9 @@ _BLOCK = 256
 _TINIEST = 1e-36
 """What float32 may lose to gradual underflow, in screening units."""
 
+_ROOT_OF_LEAST = 2.0**-537
+"""Root of the least float64: a square that underflows errs by half the least one."""
+
 
 def native(block: np.ndarray) -> Floats:
     """Rows as float32 or float64, native byte order, C order; anything else is upcast."""
@@ -65,7 +68,7 @@ def screened(distance: F64, scale: float) -> F64:
 
 def error_bound(
     n_features: int, length: F64, half: F64, longest: float, largest_half: float, unit: float,
-    last: F64,
+    last: F64, scale: float,
 ) -> F64:  # fmt: skip
     """How far the screened distance of a candidate that belongs to a list can lie from the exact.
 
@@ -76,8 +79,13 @@ def error_bound(
     last
         (n,) largest distance that belongs to each row's list, in screening units. A candidate b
         that belongs has |a - b|^2 <= 2 last, so |b| <= |a| + sqrt(2 last).
+    scale
+        Screening units of a unit of the rows.
     """
-    reach = np.where(np.isnan(last), np.inf, last * (1.0 + 1e-9))
+    # Of rows so short that the squares of their differences underflow, exact distances are 0 or
+    # wrong in all digits; they are what counts all the same.
+    lost = n_features * (scale * _ROOT_OF_LEAST) ** 2
+    reach = np.where(np.isnan(last), np.inf, last * (1.0 + 1e-9) + lost)
     farthest = np.minimum(longest, length + np.sqrt(2.0 * reach) * (1.0 + 1e-9))
     other_half = np.minimum(largest_half, 0.5 * farthest * farthest * (1.0 + 1e-6))
     gamma = n_features * unit / (1.0 - n_features * unit)
@@ -86,4 +94,4 @@ def error_bound(
     # The exact distance errs relative to itself, its differences are exact to a rounding each.
     largest = half + other_half + length * farthest
     exact = (2.0 * n_features + 32.0) * U64 * np.minimum(reach, largest)
-    return np.asarray(1.01 * (product + terms + exact) + _TINIEST)
+    return np.asarray(1.01 * (product + terms + exact + lost) + _TINIEST)

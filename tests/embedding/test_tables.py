@@ -28,13 +28,7 @@ from croma_dask.embedding.outcome import (
     Outcome,
     Scores,
 )
-from croma_dask.embedding.table_files import (
-    Places,
-    write_combined,
-    write_lines,
-    write_predictions,
-    write_whole,
-)
+from croma_dask.embedding.table_files import Places, write_combined, write_predictions
 from croma_dask.embedding.tables import (
     GROUPS,
     LONG_COLUMNS,
@@ -44,6 +38,7 @@ from croma_dask.embedding.tables import (
     table_lines,
     wide_table,
 )
+from croma_dask.embedding.whole_files import write_lines, write_whole
 from croma_dask.errors import SchemaError
 
 BIO: Group = "bio_conservation"

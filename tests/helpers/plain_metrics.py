@@ -68,8 +68,8 @@ def _weights(d: np.ndarray, perplexity: float) -> np.ndarray | None:
 
 def lisi(x: Any, category: Any, *, columns: int = LIST, perplexity: float = PERPLEXITY) -> Any:
     """(n,) LISI of each row over the first columns of its list, itself among them."""
-    category = np.asarray(category)
-    n = len(category)
+    names, code = np.unique(np.asarray(category), return_inverse=True)
+    n = len(code)
     index, distance = exact_lists(x, min(columns, n - 1))
     found = np.empty(n)
     for i in range(n):
@@ -77,7 +77,8 @@ def lisi(x: Any, category: Any, *, columns: int = LIST, perplexity: float = PERP
         p = _weights(distance[i][others], perplexity)
         if p is None:
             p = np.full(int(others.sum()), 1.0 / max(1, int(others.sum())))
-        shares = [float(p[category[index[i][others]] == c].sum()) for c in np.unique(category)]
+        around = code[index[i][others]]
+        shares = [float(p[around == c].sum()) for c in range(len(names))]
         found[i] = 1.0 / sum(share * share for share in shares)
     return found
 
@@ -114,9 +115,7 @@ def silhouettes(x: Any, labels: Any) -> np.ndarray:
         if len(members[own]) == 1:
             continue
         a = math.fsum(d[i, members[own]]) / (len(members[own]) - 1)
-        b = min(
-            math.fsum(d[i, rows]) / len(rows) for name, rows in members.items() if name != own
-        )
+        b = min(math.fsum(d[i, rows]) / len(rows) for name, rows in members.items() if name != own)
         found[i] = _ratio(a, b)
     return found
 

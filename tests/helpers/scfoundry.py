@@ -55,6 +55,11 @@ class Scored:
         (n,) scaled LISI of each row among those of its label, NaN where its label is skipped.
     kbet
         By label the share of accepted cells, NaN where it is skipped.
+    kbet_steady
+        The same with the largest eigenvalues of each label as exact ones, which they are before
+        rounding. The library computes a label's transitions in float32; where the largest
+        eigenvalue comes out one unit below 1, its factor is 1e7 instead of 1 and the trivial
+        coordinate alone decides who is near whom.
     """
 
     values: dict[str, float] = field(default_factory=dict)
@@ -66,6 +71,7 @@ class Scored:
     ilisi: Any = None
     cilisi: Any = None
     kbet: dict[str, float] = field(default_factory=dict)
+    kbet_steady: dict[str, float] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=1)
@@ -176,6 +182,12 @@ def _score(
     lisi = _Recorder(lisi_module.lisi_knn)
     lisi_of_labels = _Recorder(_in_one_shape(lisi_module.lisi_knn))
     by_label = _Recorder(scib_metrics.kbet_per_label, return_df=True)
+    steady = _Recorder(_with_exact_ones(scib_metrics.kbet_per_label), return_df=True)
+
+    def kbet(*args: Any, **kwargs: Any) -> Any:
+        steady(*args, **kwargs)
+        return by_label(*args, **kwargs)[0]
+
     arguments = _arguments(scorer, **options)
     with ExitStack() as patches:
         put = patches.enter_context
@@ -184,9 +196,9 @@ def _score(
             put(mock.patch.object(nearest_neighbors, "pynndescent", diffused))
         put(mock.patch.object(lisi_module, "lisi_knn", lisi))
         put(mock.patch.object(scib_metrics, "lisi_knn", lisi_of_labels))
-        put(mock.patch.object(scib_metrics, "kbet_per_label", lambda *a, **k: by_label(*a, **k)[0]))
+        put(mock.patch.object(scib_metrics, "kbet_per_label", kbet))
         if not bras:
-            put(mock.patch.object(scib_metrics, "bras", lambda *_, **__: np.nan))
+            put(mock.patch.object(scib_metrics, "bras", return_value=np.nan))
         folder = Path(put(tempfile.TemporaryDirectory()))
         columns = {name: pd.Categorical(obs[name]) for name in {label, batch}}
         frame = pd.DataFrame(columns, index=[str(i) for i in range(len(obs))])
@@ -219,8 +231,30 @@ def _score(
         found.ilisi = _spread(next(per_cell, None), kept)
         found.cilisi = _cilisi(lisi_of_labels.results, obs, kept, label, batch)
     for _, table in by_label.results:
-        found.kbet = {str(c): float(v) for c, v in zip(table["cluster"], table["kBET"], strict=True)}
+        found.kbet = dict(zip(table["cluster"], table["kBET"].astype(float), strict=True))
+    for _, table in steady.results:
+        found.kbet_steady = dict(zip(table["cluster"], table["kBET"].astype(float), strict=True))
     return found
+
+
+def _with_exact_ones(kbet_per_label: Any) -> Any:
+    """Put the largest eigenvalues right, one for each component of a label's graph."""
+    from scib_metrics.utils import _diffusion_nn as module
+    from scipy.sparse.csgraph import connected_components
+
+    eigen = module._compute_eigen
+
+    def exact(transitions: Any, **how: Any) -> Any:
+        values, vectors = eigen(transitions, **how)
+        values = values.copy()
+        values[: connected_components(transitions)[0]] = 1.0
+        return values, vectors
+
+    def steady(*args: Any, **kwargs: Any) -> Any:
+        with mock.patch.object(module, "_compute_eigen", exact):
+            return kbet_per_label(*args, **kwargs)
+
+    return steady
 
 
 def _in_one_shape(lisi_knn: Any) -> Any:
