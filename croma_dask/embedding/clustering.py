@@ -89,7 +89,7 @@ def by_leiden(
     return Clustered.of(found.clusters, group, leiden_note(found))
 
 
-def by_kmeans(opened: Opened, group: GroupRows) -> Clustered:
+def by_kmeans(opened: Opened, group: GroupRows, *, held: int = 0) -> Clustered:
     """Cluster by k-means, as many clusters as labels, all rows in memory.
 
     Raises
@@ -98,7 +98,7 @@ def by_kmeans(opened: Opened, group: GroupRows) -> Clustered:
         They do not fit the allowed memory: k-means is scikit-learn's, and not streamed.
     """
     needed = kmeans_bytes(group.n_rows, opened.embedding.n_features, len(group.label.names))
-    allowed = allowed_bytes(opened.options.memory) - LIBRARIES
+    allowed = allowed_bytes(opened.options.memory) - LIBRARIES - held
     if needed > allowed:
         raise MemoryLimitError(
             f"k-means holds all rows in memory, {format_bytes(needed)}, and "
@@ -109,6 +109,9 @@ def by_kmeans(opened: Opened, group: GroupRows) -> Clustered:
     x = np.empty((group.n_rows, source.n_features))
     for where, rows in source.pieces(0, group.n_rows):
         x[where] = rows
+    # By a power of two, which moves no boundary: squares of very small rows would vanish.
+    _, exponent = np.frexp(max(float(x.max()), -float(x.min())))
+    np.ldexp(x, -int(exponent), out=x)
     n_clusters = len(group.label.names)
     return Clustered.of(kmeans_clusters(x, n_clusters), group, kmeans_note(n_clusters))
 

@@ -40,8 +40,8 @@ def stratified_subsample(
     Notes
     -----
     Of equal quotas and equal fractions the stratum that appears first comes first. The reference
-    leaves that to a sort that keeps no order: with more than 16 strata, some of which are equally
-    large, it may draw other cells, and other ones on another processor.
+    leaves that to a sort that keeps no order: of strata with equal fractions it may draw other
+    cells, and other ones on another processor.
 
     Examples
     --------

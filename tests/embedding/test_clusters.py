@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn.cluster
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -62,3 +63,18 @@ def test_kmeans_clusters__are_fewer_where_rows_are_equal() -> None:
 
 def test_kmeans_note__says_how() -> None:
     assert kmeans_note(7) == "clustering=kmeans;k=7;random_state=1;n_init=10"
+
+
+@pytest.mark.parametrize("factor", [1e-170, 1e-20, 1e100])
+def test_by_kmeans__is_that_of_the_rows_in_any_unit(factor: float) -> None:
+    import croma_dask as cd
+
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 3, 200)
+    x = rng.normal(size=(200, 5)) + 2.0 * np.eye(5)[kind]
+    frame = pd.DataFrame({"cell_type": kind.astype(str)})
+    found = [
+        cd.embedding_benchmark(rows, frame, metrics=["ARI"], clustering="kmeans").value.item()
+        for rows in (x, factor * x)
+    ]
+    assert found[0] == found[1] > 0.5

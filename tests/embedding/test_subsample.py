@@ -93,10 +93,14 @@ def test_stratified_subsample__equals_the_reference_on_uneven_strata(
         assert found.tolist() == rows.tolist()
 
 
-def test_stratified_subsample__needs_no_patch_where_few_strata_are_alike() -> None:
-    """Up to 16 values numpy's default sort keeps the order of equal ones anyway."""
+def test_stratified_subsample__needs_no_patch_where_no_fractions_are_equal() -> None:
+    """Then the order of the reference's sort is the only one."""
+    label = np.repeat(np.arange(4, dtype=np.int32), [37, 61, 83, 119])
     rng = np.random.default_rng(0)
-    label, batch = rng.integers(0, 4, (2, 300)).astype(np.int32)
+    rng.shuffle(label)
+    batch = np.zeros(300, np.int32)
+    fractions = np.array([37, 61, 83, 119]) * 100 / 300 % 1
+    assert np.unique(fractions).size == 4
     rows, _ = load(np)(label.astype(str), batch.astype(str), 100, 17)
     assert stratified_subsample(label, batch, 100).tolist() == rows.tolist()
 
