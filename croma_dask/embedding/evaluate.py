@@ -21,6 +21,7 @@ from croma_dask.embedding.request import CLUSTERED, Request
 from croma_dask.embedding.rows import GroupRows, Rows
 from croma_dask.embedding.silhouette import asw, silhouette
 from croma_dask.embedding.silhouette_bounds import asw_interval
+from croma_dask.errors import SchemaError
 from croma_dask.options import Options
 
 __all__ = ["evaluate_embedding"]
@@ -53,11 +54,15 @@ def evaluate_embedding(
 
     Raises
     ------
+    SchemaError
+        An approximate index is asked for, and rows are left out.
     MemoryLimitError
         The search does not fit the allowed memory.
     StoreError, OSError
         Rows cannot be read, or the cluster is gone: no metric would be right.
     """
+    if how is not None and how.index != "auto":
+        _check_served(rows, request, how)
     recorder = Recorder(request, Scores(dataset, method, {}), rows.n_rows)
     with contextlib.ExitStack() as keep:
         opened = open_embedding(embedding, options, client, keep)
@@ -71,6 +76,21 @@ def evaluate_embedding(
     }
     in_order = {name: scores.outcomes[name] for name in request.metrics}
     return replace(scores, outcomes=in_order, attrs=attrs)
+
+
+def _check_served(rows: Rows, request: Request, how: Approximation) -> None:
+    """Refuse an index where the lists are not of all rows: it knows no others."""
+    for group, bio in ((rows.bio, True), (rows.batch, False)):
+        if group is None or group.rows is None:
+            continue
+        if Needs.of(request, bio=bio, mixing=not bio).spec.n_global:
+            whose = "labels" if bio else "batches"
+            why = "they are no part of the sample" if group.note else "a label or batch is missing"
+            raise SchemaError(
+                f"index={how.index!r} is of all rows, and {rows.n_rows - group.n_rows} of "
+                f"{rows.n_rows} are left out of the metrics of {whose} ({why}): use index='exact', "
+                "or take these rows out of the cohort"
+            )
 
 
 @dataclass(frozen=True)
@@ -103,6 +123,10 @@ class _Run:
             return None
         n_dims = self.opened.embedding.n_features
         self.recorder.scores.bio = Counts(group.n_rows, n_dims, len(group.label.names))
+        if not group.n_rows:
+            reason = "no row has a label and a batch"
+            self.recorder.undefined(BIO_METRICS, group, reason, "insufficient_cells")
+            return None
         return self._finite(group, BIO_METRICS)
 
     def _usable_batches(self) -> GroupRows | None:
@@ -144,7 +168,8 @@ class _Run:
             self.recorder.attempt(["ASW"], group, lambda: self._asw(group))
 
     def _kmeans(self, group: GroupRows) -> dict[str, Outcome]:
-        found = by_kmeans(self.opened, group)
+        held = Budget(self.manifest.n_rows).search(group.n_rows)
+        found = by_kmeans(self.opened, group, held=held)
         self.recorder.keep_clusters(group, found.clusters)
         return found.outcomes
 
