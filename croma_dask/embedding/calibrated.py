@@ -32,6 +32,8 @@ class Calibrated:
     ----------
     index
         Kind of the index.
+    lists
+        Names the lists by what they came from: this very build, and how far rows looked.
     recall
         Share of the exact neighbours of the sample that were found, with a 95 % interval.
     n_rows
@@ -41,6 +43,7 @@ class Calibrated:
     """
 
     index: str
+    lists: str
     recall: tuple[float, float, float]
     n_rows: int
     errors: dict[str, tuple[float, float, float]] = field(default_factory=dict)
@@ -108,7 +111,8 @@ class Calibrated:
             tested = fold[sample.rows] >= 0
             if tested.any():
                 errors["Acc@kNN"] = _error(right[0][tested], right[1][tested], 1.0, np.mean)
-        return cls(found.index.kind, recall, hit.size, errors)
+        lists = f"{found.index.build_id} {sample.tuned.radius}"
+        return cls(found.index.kind, lists, recall, hit.size, errors)
 
 
 def _shares(exact: Any, approx: Any) -> F64:

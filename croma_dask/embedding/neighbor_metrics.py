@@ -72,10 +72,12 @@ class NeighborMetrics:
         near, same, calibrated = self._searched()
         found = self._read(near, same)
         self._of_values(found, calibrated)
+        # What steps keep depends on the lists, and "auto" may take another index the next time.
+        lists = "exact" if calibrated is None else calibrated.lists
         if self.needs.leiden:
-            self._attempt(CLUSTERED, calibrated, lambda: self._leiden(near, found))
+            self._attempt(CLUSTERED, calibrated, lambda: self._leiden(near, found, lists))
         if self.needs.kbet:
-            self._attempt(["kBET"], calibrated, lambda: self._kbet(near))
+            self._attempt(["kBET"], calibrated, lambda: self._kbet(near, lists))
 
     def _alone(self) -> None:
         """Say that a single row has no neighbours."""
@@ -95,14 +97,15 @@ class NeighborMetrics:
     def _searched(self) -> tuple[Neighbors, Neighbors | None, Calibrated | None]:
         """Search for the lists of any label and, where these do not hold them, of the same one."""
         spec = self.needs.spec
-        if self.index is None:
-            found = self._search(spec)
-            return found.neighbors[0], None, None
+        if self.index is None or not spec.n_global:
+            return self._search(spec).neighbors[0], None, None
         found = self._search(ListSpec(spec.n_global, 0), self.index)
         calibrated = None
-        if found.sample is None:
-            self.recorder.said["index"] = "exact"  # what "auto" has taken
-        else:
+        # What "auto" has taken; for another group of rows it may be another.
+        taken = "exact" if found.index is None else found.index.kind
+        before = str(self.recorder.said.get("index", taken))
+        self.recorder.said["index"] = taken if taken == before else f"{before},{taken}"
+        if found.sample is not None:
             calibrated = Calibrated.of(found, self.group, self.needs, self.how.lisi_compat)
             self.recorder.said.update(calibrated.said())
         same = None
@@ -117,9 +120,7 @@ class NeighborMetrics:
             "dataset", group.rows, group.label.codes, np.zeros(n, np.int32),
             np.arange(n, dtype=np.int32), len(group.label.names),
         )  # fmt: skip
-        found = self._search_scope(scope, spec, index)
-        self.recorder.said["engine"] = found.neighbors[0].engine
-        return found
+        return self._search_scope(scope, spec, index)
 
     def _search_scope(self, scope: Scope, spec: ListSpec, index: Approximation | None) -> Found:
         opened = self.opened
@@ -214,19 +215,19 @@ class NeighborMetrics:
             )
         return votes
 
-    def _leiden(self, near: Neighbors, found: ListValues) -> dict[str, Outcome]:
+    def _leiden(self, near: Neighbors, found: ListValues, lists: str) -> dict[str, Outcome]:
         opened = self.opened
         held = leiden_bytes(self.group.n_rows)
         made = max(held.values())
         n = at_once("Leiden's graph", made, self._held(), opened.options, opened.n_tasks)
         clustered = by_leiden(
-            opened, self.group, near, found["edges"], self.how, self._folder("leiden"),
+            opened, self.group, near, found["edges"], self.how, self._folder("leiden", lists),
             n_processes=n,
         )  # fmt: skip
         self.recorder.keep_clusters(self.group, clustered.clusters)
         return clustered.outcomes
 
-    def _kbet(self, near: Neighbors) -> dict[str, Outcome]:
+    def _kbet(self, near: Neighbors, lists: str) -> dict[str, Outcome]:
         group, opened = self.group, self.opened
         assert group.batch is not None
         sizes = [int(size) for size in np.bincount(group.label.codes)]
@@ -236,16 +237,16 @@ class NeighborMetrics:
         found = kbet(
             _Columns(near, list_rows(group.n_rows, K_GRAPH)), group.label.codes,
             group.batch.codes, components=self.how.kbet_components,
-            expected=self.how.kbet_expected, folder=self._folder("kbet").path,
+            expected=self.how.kbet_expected, folder=self._folder("kbet", lists).path,
             client=opened.client, n_threads=labels_at_once(sizes, room, opened.n_tasks),
             quiet=opened.options.quiet,
         )  # fmt: skip
         self.recorder.keep("kbet", group, found.accepted)
         return {"kBET": found.outcome}
 
-    def _folder(self, what: str) -> Scratch:
+    def _folder(self, what: str, lists: str) -> Scratch:
         """Folder in which a step keeps what it finds, and finds it again after an interruption."""
-        key = self.opened.key(what, self.group, self.how, self.index)
+        key = self.opened.key(what, self.group, self.how, self.index, lists)
         return take_folder(self.opened.options, key, self.keep, _holds)
 
 
