@@ -55,8 +55,9 @@ EXIT_FAILED = 5
     " entry of obsm.",
 )
 @click.option(
-    "--gc-components", type=click.Choice(["strong", "weak"]), default="strong", show_default=True
-)
+    "--gc-components", type=click.Choice(["strong", "weak"]), default="strong", show_default=True,
+    help="Whether GC follows the edges of its graph one way, or both.",
+)  # fmt: skip
 @click.option(
     "--asw", type=click.Choice(["exact", "interval"]), default="exact", show_default=True,
     help="interval: certified bounds, without comparing all pairs of cells.",

@@ -77,7 +77,7 @@ _SCRATCH = [
     click.option(
         "--scratch",
         metavar="FOLDER",
-        help="Folder for what a long run keeps on the way. Default: beside --out.",
+        help="Folder for what a long run keeps on the way. Default: beside the output.",
     ),
     click.option(
         "--resume/--no-resume",

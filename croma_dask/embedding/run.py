@@ -26,7 +26,7 @@ from croma_dask.errors import warn
 from croma_dask.fingerprint import text_digest
 from croma_dask.options import Options
 
-__all__ = ["failed_metrics", "run_inputs"]
+__all__ = ["READINGS_OF", "failed_metrics", "run_inputs"]
 
 log = logging.getLogger("croma_dask")
 
@@ -36,7 +36,7 @@ _GROUP_OF: dict[str, Group] = {
 }
 """Group of metrics that each value of a row belongs to."""
 
-_READINGS: dict[Group, tuple[str, ...]] = {
+READINGS_OF: dict[Group, tuple[str, ...]] = {
     "bio_conservation": (
         "clustering", "selection", "asw", "gc_components", "missing_batches", "lisi_compat",
     ),
@@ -208,7 +208,7 @@ def _keys(data: InputData, request: Request) -> dict[Group, str]:
     return {
         group: text_digest(
             json.dumps(
-                [shared, what, {name: readings[name] for name in _READINGS[group]}],
+                [shared, what, {name: readings[name] for name in READINGS_OF[group]}],
                 sort_keys=True,
             )
         )

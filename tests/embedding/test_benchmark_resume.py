@@ -6,6 +6,7 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from croma_dask.embedding.outcome import (
     Outcome,
     Scores,
 )
-from croma_dask.embedding.request import Request
+from croma_dask.embedding.request import Readings, Request
 from croma_dask.embedding.run import run_inputs
 from croma_dask.options import merged
 from tests.helpers.samples import cells, digest_tree, write_h5ad
@@ -400,3 +401,9 @@ def test_run_inputs__order_of_inputs_is_that_of_the_long_table(
     assert found == [
         (sample, "scvi", metric) for sample, metric in itertools.product(SAMPLES, BATCH_METRICS)
     ]
+
+
+def test_run_again__no_reading_is_forgotten() -> None:
+    """One that no group of metrics is said to depend on would change numbers unseen."""
+    known = {field.name for field in fields(Readings)}
+    assert {name for names in run_module.READINGS_OF.values() for name in names} == known
