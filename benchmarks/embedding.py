@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import resource
 import subprocess
@@ -179,8 +178,12 @@ _THEIRS: dict[str, Callable[[Any, Any, Any], float]] = {
 }  # fmt: skip
 
 
-def whole(_: child.Meter, place: str, side: str, folder: str) -> Row:
-    """A whole process from an h5ad file to its tables: ours, or the scorer of scfoundry."""
+def whole(_: child.Meter, place: str, side: str, folder: str, python: str | None) -> Row:
+    """A whole process from an h5ad file to its tables: ours, or the scorer of scfoundry.
+
+    scanpy 1.11 fails above 8,192 rows beside pynndescent 0.7, which we need: `python` is that of an
+    environment with scfoundry 0.2.1, pynndescent 0.5 and scipy 1.15.
+    """
     source = Path(folder) / f"{side}-in" / "method"
     source.mkdir(parents=True, exist_ok=True)
     link = source / "cohort.h5ad"
@@ -191,11 +194,11 @@ def whole(_: child.Meter, place: str, side: str, folder: str) -> Row:
         command = [str(Path(sys.executable).parent / "croma-dask"), "benchmark", str(source),
                    "--batch-key", "batch_id", "--output-dir", str(out), "-q"]  # fmt: skip
     else:
-        found = importlib.util.find_spec("scfoundry")
-        assert found is not None
-        assert found.submodule_search_locations is not None
-        package = Path(found.submodule_search_locations[0])
-        command = [sys.executable, str(package / "pipeline/bin/benchmark/embedding_metrics.py"),
+        python = python or sys.executable
+        where = "import importlib.util as u; print(*u.find_spec('scfoundry').submodule_search_"
+        found = subprocess.check_output([python, "-c", where + "locations)"], text=True)
+        package = Path(found.strip())
+        command = [python, str(package / "pipeline/bin/benchmark/embedding_metrics.py"),
                    "--embedding-dir", str(source), "--method", "method", "--output-dir", str(out),
                    "--metric-set", "all", "--clustering", "leiden"]  # fmt: skip
     started = time.perf_counter()
@@ -216,12 +219,13 @@ def main(
     n: int = 200_000, d: int = 50, sizes: Sequence[int] = (50_000, 100_000, 200_000),
     peers: int = 50_000, threads: int = 2, large: tuple[int, int] = (60_000, 4_096),
     allowed: str = "800MB", only: Sequence[str] = ("metrics", "peers", "whole", "memory"),
-    folder: str | None = None,
+    python: str | None = None, folder: str | None = None,
 ) -> None:  # fmt: skip
     """Measure each metric, its growth, its peers, the whole, and a store larger than its memory.
 
     `sizes` are the cohorts of which growth is measured, the last of them `n`; `peers` is the size
-    at which the other libraries are measured. `only` names parts.
+    at which the other libraries are measured. `only` names parts; `python` is that of an
+    environment in which scfoundry runs.
     """
     with cohorts.kept_folder(folder) as kept:
         place = {
@@ -234,7 +238,7 @@ def main(
         if "peers" in only:
             _peers(place[peers], peers, d, threads, scratch)
         if "whole" in only:
-            _whole(place[peers], peers, d, threads, str(kept))
+            _whole(place[peers], peers, d, threads, str(kept), python)
         if "memory" in only:
             rows, features = large
             made = child.run("embedding:make", folder=str(kept), n=rows, d=features)
@@ -288,9 +292,13 @@ def _peers(place: str, n: int, d: int, threads: int, scratch: str) -> None:
     )  # fmt: skip
 
 
-def _whole(place: str, n: int, d: int, threads: int, folder: str) -> None:
-    mine = child.run("embedding:whole", threads=threads, place=place, side="ours", folder=folder)
-    other = child.run("embedding:whole", threads=threads, place=place, side="theirs", folder=folder)
+def _whole(place: str, n: int, d: int, threads: int, folder: str, python: str | None) -> None:
+    mine, other = (
+        child.run(
+            "embedding:whole", threads=threads, place=place, side=side, folder=folder, python=python
+        )
+        for side in ("ours", "theirs")
+    )
     print()
     timing.table(
         [f"all thirteen, {n:,} x {d} in h5ad, tables out, {threads} cores", "croma-dask",
