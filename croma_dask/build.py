@@ -39,6 +39,7 @@ from croma_dask.index.stored import (
     Partition,
     StoredIndex,
     beside,
+    check_frame,
     read_partition,
     write_partition,
 )
@@ -330,6 +331,7 @@ def _partition(
     """Cluster the rows; take the partition up where an earlier run has written it."""
     if root.attrs.get("partition"):
         with contextlib.suppress(StoreError):
+            check_frame(dict(root.attrs), location.url)
             found = read_partition(root, location.url)
             if not found.check(source.n_rows, source.n_features):
                 return found

@@ -71,6 +71,20 @@ EXIT_FAILED = 5
     help="LISI of -1 where that library has it.",
 )  # fmt: skip
 @click.option(
+    "--index", type=click.Choice(["exact", "ivf", "pynndescent", "auto"]), default="exact",
+    show_default=True,
+    help="Search for the neighbours of any label through an approximate index; notes tell its"
+    " recall. That of a file is built anew each time, that of a store beside it and kept.",
+)  # fmt: skip
+@click.option(
+    "--recall", type=float, default=0.98, show_default=True,
+    help="Share of a sample's neighbours that an approximate search has to reach.",
+)  # fmt: skip
+@click.option(
+    "--calibration", type=int, default=1000, show_default=True,
+    help="Cells that an approximate search looks up exactly as well.",
+)  # fmt: skip
+@click.option(
     "--memory", metavar="SIZE",
     help="Memory the run may take above the bare process (of a worker, on a cluster), e.g. 4GB."
     " Default: six tenths of what there is.",
@@ -80,7 +94,12 @@ EXIT_FAILED = 5
 )
 @cluster_options
 @storage_option
-@click.option("--plan", "only_plan", is_flag=True, help="Tell what it will cost, and run nothing.")
+@click.option(
+    "--plan",
+    "only_plan",
+    is_flag=True,
+    help="Tell what it will cost with --index exact, and run nothing.",
+)
 @click.option("--out", metavar="PATH", help="The labelled result, too: .zarr, .nc, .csv or .json.")
 @click.option("--overwrite", is_flag=True, help="Replace a result of --out that is there.")
 @click.option("--force", is_flag=True, help="Score again what an earlier run has finished.")
@@ -89,8 +108,9 @@ EXIT_FAILED = 5
 def benchmark(
     paths: tuple[str, ...], more: tuple[str, ...], output_dir: str | None, label_key: str,
     batch_key: str | None, clustering: str, metric_set: str | None, metrics: tuple[str, ...],
-    batch_max_cells: int, method: str | None, key: str | None, only_plan: bool, out: str | None,
-    overwrite: bool, force: bool, quiet: bool, storage_options: dict[str, str], **options: Any,
+    batch_max_cells: int, method: str | None, key: str | None, index: str, recall: float,
+    calibration: int, only_plan: bool, out: str | None, overwrite: bool, force: bool, quiet: bool,
+    storage_options: dict[str, str], **options: Any,
 ) -> None:  # fmt: skip
     """Score embeddings of single cells by up to thirteen metrics, each with its table.
 
@@ -107,24 +127,30 @@ def benchmark(
     croma-dask rank results/benchmark/*_wide.csv
     """
     from croma_dask.embedding.benchmark import result_attrs
+    from croma_dask.embedding.failures import told_failures
     from croma_dask.embedding.input_checks import check_inputs
     from croma_dask.embedding.inputs import expand_paths
     from croma_dask.embedding.label import label_scores
     from croma_dask.embedding.plan import plan_inputs
     from croma_dask.embedding.request import Request
-    from croma_dask.embedding.run import failed_metrics, run_inputs
+    from croma_dask.embedding.run import run_inputs
     from croma_dask.embedding.summary import benchmark_summary
     from croma_dask.embedding.table_files import check_outdir
     from croma_dask.memory import allowed_bytes
     from croma_dask.options import merged
     from croma_dask.results import check_target, save
     from croma_dask.resume import scratch_beside
+    from croma_dask.robustness.arguments import check_index
 
     if metric_set and metrics:
         raise click.UsageError("--metric-set and --metrics exclude each other")
     if output_dir is None and not only_plan:
         raise click.UsageError("name the folder of the tables with --output-dir")
     allowed_bytes(options["memory"])
+    how = check_index(
+        index, recall=recall, probes=None, calibration=calibration, seed=0, start_k=200,
+        k_growth_factor=2.0,
+    )  # fmt: skip
     if out is not None and not only_plan:
         check_target(out, overwrite=overwrite)
     readings = {
@@ -161,20 +187,22 @@ def benchmark(
         found = []
         for one in run_inputs(
             inputs, request, output_dir, settings, client, key=key, force=force,
-            samples=out is not None, storage_options=storage_options,
+            samples=out is not None, storage_options=storage_options, how=how,
         ):  # fmt: skip
             found.append(one)
             if not quiet:
                 click.echo(benchmark_summary(one.scores))
     if out is not None:
-        save(label_scores(found, result_attrs(request, None)), out, overwrite=overwrite)
+        save(label_scores(found, result_attrs(request, how)), out, overwrite=overwrite)
         if not quiet:
             click.echo(f"\nwritten: {out}")
     if not quiet:
         click.echo(f"\ntables: {Path(output_dir) / 'benchmark'}")
-    failed = [one.scores for one in found if failed_metrics(one.scores)]
-    for scores in failed:
-        told = "; ".join(f"{name}: {why}" for name, why in failed_metrics(scores).items())
-        click.echo(f"error: {scores.dataset} by {scores.method}: failed {told}", err=True)
-    if failed:
+    failed = {
+        f"{one.scores.dataset} by {one.scores.method}": told_failures(one.scores) for one in found
+    }
+    for name, told in failed.items():
+        if told:
+            click.echo(f"error: {name}: failed {told}", err=True)
+    if any(failed.values()):
         sys.exit(EXIT_FAILED)

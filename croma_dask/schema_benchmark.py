@@ -34,7 +34,8 @@ BENCHMARK: dict[str, Variable] = {
     "note": Variable(_CELL, "O", "how the value came about", "name=value parts joined by ';'."),
     "status": Variable(
         _CELL, "O", "whether there is a value",
-        "ok; undefined: what the data lacks; failed: the error; not asked for.",
+        "ok; undefined: what the data lacks; failed: the error; not asked for; not computed, where "
+        "an embedding is not there.",
     ),
     "n_cells": Variable(
         _CELL, "i", "rows that the metric was computed on", "0 where it was not.", 0
@@ -46,7 +47,7 @@ BENCHMARK: dict[str, Variable] = {
     "n_dims": Variable(("dataset", "method"), "i", "features of the embedding", valid_min=0),
     "about": Variable(
         ("dataset", "method"), "O", "what the search of the embedding says of itself",
-        "JSON: fingerprint of the embedding, engine, definition of LISI; recall and errors of an "
+        "JSON: fingerprint of the embedding, index, definition of LISI; recall and errors of an "
         "approximate search.",
     ),
 }  # fmt: skip

@@ -165,6 +165,8 @@ def search(
         how = _settle(embedding, scopes, spec, options, how, client, n_tasks, fixed, distance)
     if how is not None:
         check_scopes(scopes)
+        if spec.same_label and spec.n_typed:
+            raise ValueError("an index serves no lists of the same label: search them exactly")
     largest = max(len(scope) for scope in scopes)
     spec = spec.clipped(largest)
     n_workers = workers_of(client)

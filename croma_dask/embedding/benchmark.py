@@ -16,11 +16,12 @@ from croma_dask.cluster import active_client
 from croma_dask.cohort.align import Embedding, resolve
 from croma_dask.cohort.open import cohort_of
 from croma_dask.cohort.store import StoredCohort
+from croma_dask.cohort.text import as_frame
 from croma_dask.embedding.evaluate import evaluate_embedding
 from croma_dask.embedding.inputs import method_label, sample_name
 from croma_dask.embedding.label import Evaluated, label_scores
 from croma_dask.embedding.request import Request
-from croma_dask.embedding.rows import Rows, choose_rows, read_text
+from croma_dask.embedding.rows import Rows, check_columns, choose_rows, read_text
 from croma_dask.errors import SchemaError, name_items
 from croma_dask.options import Options, merged
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Job",
+    "check_jobs",
     "embedding_benchmark",
     "evaluate_job",
     "jobs_of",
@@ -141,8 +143,8 @@ def embedding_benchmark(
     Raises
     ------
     SchemaError
-        A column, metric or reading is not known, no row has a label, or two embeddings have one
-        name.
+        A column, metric or reading is not known, no row has a label, two embeddings have one name,
+        or an approximate index is asked for where rows are left out.
     MemoryLimitError
         The search does not fit the allowed memory. (What else does not fit fails by itself.)
     StoreError, OSError
@@ -188,6 +190,7 @@ def embedding_benchmark(
     )  # fmt: skip
     client = client if client is not None else active_client()
     jobs = jobs_of(cohort, manifest, dataset, method)
+    check_jobs(jobs, request)
     found = [evaluate_job(job, request, how, options, client) for job in jobs]
     return label_scores(found, result_attrs(request, how), samples=samples)
 
@@ -214,6 +217,13 @@ def jobs_of(cohort: Any, manifest: Any, dataset: Any, method: Any) -> list[Job]:
         Two embeddings have one name, or names are not one for each.
     """
     if isinstance(cohort, Mapping) and not hasattr(cohort, "data_vars"):
+        if manifest is not None:
+            raise SchemaError(
+                "a manifest is for one array: give a mapping to pairs of array and manifest, or to "
+                "cohorts"
+            )
+        if dataset is not None or method is not None:
+            raise SchemaError("a mapping of embeddings names them: leave dataset= and method= out")
         jobs = [_named(key, one) for key, one in cohort.items()]
     else:
         many = isinstance(cohort, list | tuple) and not _is_array(cohort)
@@ -221,14 +231,14 @@ def jobs_of(cohort: Any, manifest: Any, dataset: Any, method: Any) -> list[Job]:
         if many and manifest is not None:
             raise SchemaError("a manifest is for one array: give a list as pairs of array and "
                               "manifest, or as cohorts")  # fmt: skip
-        if not given:
-            raise SchemaError("no embedding is given")
         datasets, methods = _names(dataset, "dataset", given), _names(method, "method", given)
         jobs = []
         for at, one in enumerate(given):
             mine, frame = one if many and isinstance(one, tuple) else (one, manifest)
             names = _own_names(mine, at if many else None)
             jobs.append(Job(datasets[at] or names[0], methods[at] or names[1], mine, frame))
+    if not jobs:
+        raise SchemaError("no embedding is given")
     seen: set[tuple[str, str]] = set()
     for job in jobs:
         if (job.dataset, job.method) in seen:
@@ -238,6 +248,30 @@ def jobs_of(cohort: Any, manifest: Any, dataset: Any, method: Any) -> list[Job]:
             )
         seen.add((job.dataset, job.method))
     return jobs
+
+
+def check_jobs(jobs: Sequence[Job], request: Request) -> None:
+    """Refuse embeddings whose manifests lack a column, before any of them is scored.
+
+    Raises
+    ------
+    SchemaError
+        Of which embedding, where there are several.
+    StoreError
+        There is no store where one is named.
+    """
+    for job in jobs:
+        cohort, manifest = cohort_of(job.cohort), job.manifest
+        if isinstance(cohort, StoredCohort):
+            columns: Any = cohort.columns
+        elif hasattr(cohort, "data_vars"):
+            columns = cohort.variables
+        elif manifest is not None:
+            columns = as_frame(manifest).columns
+        else:
+            raise SchemaError("an array needs a manifest: pass a data frame with one row a sample")
+        whose = f"{job.dataset} by {job.method}: " if len(jobs) > 1 else ""
+        check_columns(columns, request.label, request.batch, whose)
 
 
 def _named(key: Any, one: Any) -> Job:

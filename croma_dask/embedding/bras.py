@@ -9,25 +9,28 @@ scib-metrics' `bras` with `metric="cosine"` and `between_cluster_distances="mean
 `other="pooled"`, the default and what that does, takes the mean o over all cells of c outside b;
 `other="batches"` the mean over those batches of their mean distances.
 
-No pair of cells is measured. Distances of unit vectors u are |u - w|^2 / 2, so mean distances
-follow from the sums of u - origin and of their squares over every (label, batch): two passes,
-O(n D) time, and some 48 (D + 1) bytes for every (label, batch) that occurs. Sums are taken on a
-fixed grid of rows in float64, so chunks, threads and workers cannot move a bit. Mean distances
-below 1e-12 are 0.
+No pair of cells is measured. Distances of unit vectors u are |u - w|^2 / 2, so the mean distance to
+a (label, batch) follows from its mean vector and mean squared distance from that: two passes,
+O(n D) time. They are summed in float64 about the first row of the label, and put together without
+taking a large number off another one, so a narrow label is as exact anywhere as float64 unit
+vectors allow: in a cone of width w a score is off by some 1e-16 / w. Sums are taken on a fixed grid
+of rows: chunks, threads and workers cannot move a bit. Mean distances below 1e-12 are 0.
+
+Memory: 16 (D + 2) bytes for every (label, batch) that occurs, see :func:`bras_bytes`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from croma_dask.cluster import for_client
+from croma_dask.cluster import for_client, tasks_a_process, workers_of
+from croma_dask.embedding.bras_cells import Cells, cell_means
+from croma_dask.embedding.moments import moment_bytes, tasks_that_fit
 from croma_dask.embedding.outcome import Outcome
 from croma_dask.embedding.spans import (
     SPAN_ROWS,
@@ -38,30 +41,28 @@ from croma_dask.embedding.spans import (
     keep_column,
     over_spans,
 )
-from croma_dask.errors import SchemaError, name_rows
-from croma_dask.fingerprint import BLOCK_ROWS
+from croma_dask.errors import SchemaError
 from croma_dask.index.source import RowSource
-from croma_dask.kernels.bras import NOT_FINITE, TOO_SHORT, add_units, score_rows
+from croma_dask.kernels.bras import merge_others, score_rows
 from croma_dask.kernels.screen_euclidean import native
-from croma_dask.kernels.typing import F64, I32, I64
+from croma_dask.kernels.typing import F64, I32
 from croma_dask.options import Options
 
-__all__ = ["Other", "bras"]
+__all__ = ["BRAS_DEFINITION", "Other", "bras", "bras_bytes"]
 
 Other: TypeAlias = Literal["pooled", "batches"]
 """How the other batches of a label count."""
 
-DEFINITION = "bras_definition=cosine_mean_other"
-"""What every note of BRAS ends with."""
+BRAS_DEFINITION = "bras_definition=cosine_mean_other"
+"""What every note of BRAS ends with: readers of the tables look for it."""
 
-FAULTS = {NOT_FINITE: "NaN or inf in", TOO_SHORT: "no direction (a length of at most 1e-12) in"}
-
-_FIRST = 5
+_CELL_OF_ROW = 56
+"""Bytes a row of codes while they are sorted, or of scores while they are averaged."""
 
 
 def bras(
     source: RowSource, labels: I32, batches: I32, *, other: Other = "pooled", options: Options,
-    client: Any = None, n_tasks: int | None = None,
+    client: Any = None, n_tasks: int | None = None, fixed: int = 0,
 ) -> tuple[Outcome, F64]:  # fmt: skip
     """Compute BRAS.
 
@@ -74,7 +75,10 @@ def bras(
     other
         How the other batches of a label count, see the module.
     options, client, n_tasks
-        Progress, threads; cluster to run on (None: threads), and threads of this process.
+        Memory, threads, progress; cluster to run on (None: threads), and tasks at once in a process
+        (None: ask it).
+    fixed
+        Bytes that the process holds besides.
 
     Returns
     -------
@@ -86,184 +90,107 @@ def bras(
     ------
     SchemaError
         Labels or batches do not fit the rows, a row holds NaN or inf, or is no longer than 1e-12.
+    MemoryLimitError
+        The allowed memory does not hold the sums by label and batch, or not even one task.
     """
-    n = source.n_rows
+    n, d = source.n_rows, source.n_features
     if other not in ("pooled", "batches"):
         raise SchemaError(f"other={other!r}: expected 'pooled' or 'batches'")
     if labels.shape != (n,) or batches.shape != (n,):
         raise SchemaError(f"expected {n} labels and batches, found {labels.shape}, {batches.shape}")
-    nothing = np.full(n, np.nan)
     if n < 2:
-        return _undefined("fewer than two cells", "insufficient_cells", other), nothing
+        return _undefined("fewer than two cells", "insufficient_cells", other), np.full(n, np.nan)
     if np.unique(batches).size < 2:
-        return _undefined("fewer than two batches", "insufficient_batches", other), nothing
+        reason = _undefined("fewer than two batches", "insufficient_batches", other)
+        return reason, np.full(n, np.nan)
     # What is one task is done here.
     client = client if n > SPAN_ROWS else None
     options = for_client(options, client)
     cells = Cells.of(labels, batches)
+    n_cells, n_labels, n_workers = cells.size.size, cells.scored.size, workers_of(client)
+
+    def bytes_of(n_tasks: int) -> dict[str, int]:
+        return bras_bytes(
+            n, d, n_cells, n_labels, source.dtype, step=source.step, n_tasks=n_tasks,
+            n_workers=n_workers,
+        )  # fmt: skip
+
+    wanted = n_tasks or tasks_a_process(client, options)
+    # Workers run as many tasks as they have threads.
+    least = 1 if client is None else wanted
+    n_tasks = tasks_that_fit("BRAS", bytes_of, options, wanted, least=least, fixed=fixed)
+    run: dict[str, Any] = {"options": options, "client": client, "n_tasks": n_tasks}
+    scores = np.empty(n)
     with contextlib.ExitStack() as keep:
         folder = folder_for(client, options, keep)
-        rows = by_reference(source, folder)
-        column = keep_column(cells.of_row, "cells", folder)
-        run: dict[str, Any] = {"options": options, "client": client, "n_tasks": n_tasks}
-        adding = Adding(rows, column, _origin(rows))
-        mean, square = _moments(over_spans(_add_span, adding, n, name="BRAS sums", **run), cells)
-        others = _others(mean, square, cells, other)
-        scoring = Scoring(rows, column, adding.origin, cells.size, mean, square, *others)
-        found = over_spans(_score_span, scoring, n, name="BRAS", **run)
-    scores = np.concatenate(found)
+        rows, column = by_reference(source, folder), keep_column(cells.of_row, "cells", folder)
+        mean, spread = cell_means(source, rows, labels, cells, column, folder, run, n_workers)
+        weight = cells.size.astype(np.float64) if other == "pooled" else np.ones(n_cells)
+        others, other_spread = np.empty_like(mean), np.empty(n_cells)
+        merge_others(cells.label, weight, mean, spread, others, other_spread)
+        tables = {
+            "size": cells.size, "own_mean": mean, "own_spread": spread, "other_mean": others,
+            "other_spread": other_spread,
+        }  # fmt: skip
+        kept = {name: keep_column(table, name, folder) for name, table in tables.items()}
+        scoring = Scoring(rows, column, **kept)
+        at = 0
+        for part in over_spans(_score_span, scoring, n, name="BRAS", **run):
+            scores[at : at + part.size] = part
+            at += part.size
     scores[~cells.scored[labels]] = np.nan
     return _outcome(scores, labels, cells, other), scores
 
 
-@dataclass(frozen=True)
-class Cells:
-    """The (label, batch) cells that occur.
+def bras_bytes(
+    n_rows: int, n_features: int, n_cells: int, n_labels: int, dtype: Any = np.float32, *,
+    step: int = 4096, n_tasks: int = 1, n_workers: int = 1,
+) -> dict[str, int]:  # fmt: skip
+    """Bytes that a process takes for BRAS, by name, beside the libraries.
 
-    Attributes
+    Parameters
     ----------
-    of_row
-        (n,) cell of each row, numbered by label, then batch.
-    size, label
-        (C,) rows and label of each cell.
-    scored
-        (labels,) whether a label is scored: of several batches, and fewer batches than rows.
+    n_rows, n_features, dtype, step
+        Of the rows; `step` of them are read together.
+    n_cells, n_labels
+        Pairs of label and batch that occur (`Cells` of bras_cells.py), and labels.
+    n_tasks, n_workers
+        Tasks at once in a process, and processes.
     """
-
-    of_row: I32
-    size: I64
-    label: I64
-    scored: np.ndarray[Any, np.dtype[np.bool_]]
-
-    @classmethod
-    def of(cls, labels: I32, batches: I32) -> Cells:
-        """Find the cells of labels and batches."""
-        n_batches = int(batches.max()) + 1
-        keys = labels.astype(np.int64) * n_batches + batches
-        found, of_row, size = np.unique(keys, return_inverse=True, return_counts=True)
-        label = found // n_batches
-        n_cells = np.bincount(label)
-        n_rows = np.bincount(labels, minlength=n_cells.size)
-        return cls(of_row.astype(np.int32), size, label, (n_cells > 1) & (n_cells < n_rows))
-
-
-@dataclass(frozen=True)
-class Adding:
-    """What the first pass needs: rows, the cell of each, and the origin."""
-
-    rows: RowSource
-    cells: Column
-    origin: F64
+    terms = moment_bytes(
+        n_rows, n_features, n_cells, dtype, step=step, n_tasks=n_tasks, n_workers=n_workers
+    )
+    first = terms.pop("sums of the tasks")
+    return {
+        "codes and scores": _CELL_OF_ROW * n_rows,
+        # Spreads, weights and sizes, too.
+        "sums by label and batch": n_cells * (8 * n_features + 64) + 8 * n_labels * n_features,
+        "sums of the tasks, then of other batches": max(first, n_cells * (8 * n_features + 8)),
+        **terms,
+    }
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """What the second pass needs; arrays as of :func:`croma_dask.kernels.bras.score_rows`."""
+    """What the second pass needs; tables as of :func:`croma_dask.kernels.bras.score_rows`."""
 
     rows: RowSource
     cells: Column
-    origin: F64
-    size: I64
-    own_mean: F64
-    own_square: F64
-    other_mean: F64
-    other_square: F64
-
-
-@dataclass
-class Bad:
-    """Rows of one fault: how many, and the first few."""
-
-    count: int = 0
-    first: list[int] = field(default_factory=list)
-
-    def add(self, count: int, rows: Iterable[int]) -> None:
-        """Append rows that come behind."""
-        self.count += count
-        self.first += itertools.islice(rows, _FIRST - len(self.first))
-
-
-@dataclass
-class Moments:
-    """Sums over the rows of a span of each cell that occurs in it; and rows that have none."""
-
-    cells: I32
-    total: F64
-    square: F64
-    bad: dict[int, Bad]
-
-
-def _origin(rows: RowSource) -> F64:
-    """Mean of the unit vectors of the first block, without those of bad rows."""
-    x = native(rows.read(0, min(rows.n_rows, BLOCK_ROWS)))
-    total, fault = np.zeros((1, rows.n_features)), np.zeros(x.shape[0], np.int32)
-    cell = np.zeros(x.shape[0], np.int32)
-    add_units(x, np.zeros(rows.n_features), cell, total, np.zeros(1), fault)
-    mean: F64 = total[0] / x.shape[0]
-    return mean
-
-
-def _add_span(adding: Adding, lo: int, hi: int) -> Moments:
-    cells = np.unique(adding.cells.read(lo, hi))
-    shape = (cells.size, adding.rows.n_features)
-    seen = Moments(cells, np.zeros(shape), np.zeros(cells.size), {k: Bad() for k in FAULTS})
-    for a, b in blocks(lo, hi):
-        here, cell = np.unique(adding.cells.read(a, b), return_inverse=True)
-        total, square = np.zeros((here.size, shape[1])), np.zeros(here.size)
-        fault = np.empty(b - a, np.int32)
-        x = native(adding.rows.read(a, b))
-        add_units(x, adding.origin, cell.astype(np.int32), total, square, fault)
-        place = np.searchsorted(cells, here)
-        seen.total[place] += total
-        seen.square[place] += square
-        for kind, bad in seen.bad.items():
-            rows = np.flatnonzero(fault == kind)
-            bad.add(rows.size, (a + int(row) for row in rows))
-    return seen
-
-
-def _moments(parts: list[Moments], cells: Cells) -> tuple[F64, F64]:
-    """Means over the rows of each cell; refuses bad rows."""
-    for kind, what in FAULTS.items():
-        bad = Bad()
-        for part in parts:
-            bad.add(part.bad[kind].count, part.bad[kind].first)
-        if bad.count:
-            raise SchemaError(
-                f"the embedding has {what} {name_rows(bad.first, total=bad.count)} ({bad.count} of "
-                f"{cells.of_row.size}), and cosine distances need directions; leave these rows out "
-                "or embed them again"
-            )
-    total, square = np.zeros((cells.size.size, parts[0].total.shape[1])), np.zeros(cells.size.size)
-    for part in parts:
-        total[part.cells] += part.total
-        square[part.cells] += part.square
-    return total / cells.size[:, None], square / cells.size
-
-
-def _others(mean: F64, square: F64, cells: Cells, other: Other) -> tuple[F64, F64]:
-    """Means over the other batches of each cell's label, as sums of what lies before and behind.
-
-    (Taking a cell off the sum over its label would leave little of the digits of a small rest.)
-    """
-    weight = cells.size.astype(np.float64) if other == "pooled" else np.ones(cells.size.size)
-    both = np.column_stack([mean, square, np.ones(square.size)]) * weight[:, None]
-    rest = np.zeros_like(both)
-    edges = np.flatnonzero(np.diff(cells.label, prepend=-1, append=-1))
-    for lo, hi in zip(edges[:-1], edges[1:], strict=True):
-        rest[lo + 1 : hi] = np.cumsum(both[lo : hi - 1], axis=0)
-        rest[lo : hi - 1] += np.cumsum(both[hi - 1 : lo : -1], axis=0)[::-1]
-    rest[:, :-1] /= np.maximum(rest[:, -1:], 1.0)
-    return np.ascontiguousarray(rest[:, :-2]), np.ascontiguousarray(rest[:, -2])
+    size: Column
+    own_mean: Column
+    own_spread: Column
+    other_mean: Column
+    other_spread: Column
 
 
 def _score_span(scoring: Scoring, lo: int, hi: int) -> F64:
+    d = scoring.rows.n_features
+    own, other = (t.whole().reshape(-1, d) for t in (scoring.own_mean, scoring.other_mean))
     found = np.empty(hi - lo)
     for a, b in blocks(lo, hi):
         score_rows(
-            native(scoring.rows.read(a, b)), scoring.origin, scoring.cells.read(a, b),
-            scoring.size, scoring.own_mean, scoring.own_square, scoring.other_mean,
-            scoring.other_square, found[a - lo : b - lo],
+            native(scoring.rows.read(a, b)), scoring.cells.read(a, b), scoring.size.whole(), own,
+            scoring.own_spread.whole(), other, scoring.other_spread.whole(), found[a - lo : b - lo],
         )  # fmt: skip
     return found
 
@@ -278,10 +205,10 @@ def _outcome(scores: F64, labels: I32, cells: Cells, other: Other) -> Outcome:
     edges = np.searchsorted(labels[order], [scored, scored + 1])
     means = [math.fsum(scores[order[a:b]].tolist()) / int(b - a) for a, b in edges.T]
     skipped = int(np.unique(labels).size - scored.size)
-    note = f"average=labels;other={other};skipped_labels={skipped};{DEFINITION}"
+    note = f"average=labels;other={other};skipped_labels={skipped};{BRAS_DEFINITION}"
     return Outcome(math.fsum(means) / len(means), note)
 
 
 def _undefined(reason: str, word: str, other: Other) -> Outcome:
-    note = f"{word};average=labels;other={other};{DEFINITION}"
+    note = f"{word};average=labels;other={other};{BRAS_DEFINITION}"
     return Outcome.undefined(f"BRAS: {reason}", note)

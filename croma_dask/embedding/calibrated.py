@@ -82,7 +82,7 @@ class Calibrated:
         if recall[0] < _LOW:
             warn(
                 f"the approximate search has found {recall[0]:.3f} of the neighbours of a sample: "
-                "ask for more with recall= or probes=, or use index='exact'",
+                "ask for more with recall= (--recall) or probes=, or use index='exact'",
                 RecallWarning,
             )
         errors: dict[str, tuple[float, float, float]] = {}

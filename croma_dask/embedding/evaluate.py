@@ -180,7 +180,7 @@ class _Run:
             return {
                 "ASW": asw_interval(
                     source, codes, n_labels, options=opened.options, client=opened.client,
-                    n_tasks=opened.n_tasks,
+                    n_tasks=opened.n_tasks, fixed=Budget(self.manifest.n_rows).search(group.n_rows),
                 )
             }  # fmt: skip
         values = silhouette(
@@ -197,7 +197,7 @@ class _Run:
         outcome, values = bras(
             opened.rows(group), group.label.codes, group.batch.codes,
             other=self.request.how.bras_other, options=opened.options, client=opened.client,
-            n_tasks=opened.n_tasks,
+            n_tasks=opened.n_tasks, fixed=Budget(self.manifest.n_rows).search(group.n_rows),
         )  # fmt: skip
         self.recorder.keep("bras", group, values)
         return {"BRAS": outcome}

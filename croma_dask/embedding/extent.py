@@ -109,8 +109,10 @@ def measure(
     # If the first row is no number, nothing can be measured from it; it is refused below.
     origin[~np.isfinite(origin)] = 0.0
     look = _Look(source, origin, digest)
-    parts = over_spans(
-        _look, look, n, name="look over", options=options, client=client, n_tasks=n_tasks
+    parts = list(
+        over_spans(
+            _look, look, n, name="look over", options=options, client=client, n_tasks=n_tasks
+        )
     )
     refuse_bad(_first(parts), sum(part.n_bad for part in parts), n)
     name = ""

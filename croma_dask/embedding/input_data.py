@@ -7,7 +7,7 @@ and none of them, whatever it is called or holds, is a reason not to score the e
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,7 @@ def open_h5ad(path: str, key: str | None) -> EmbeddingReader:
 @contextlib.contextmanager
 def open_input(
     one: EmbeddingInput, request: Request, options: Options, *, key: str | None,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None, also: Sequence[str] = (),
 ) -> Iterator[InputData]:  # fmt: skip
     """Open an input; the rows of a file lie in scratch as a store for as long as the block lasts.
 
@@ -129,6 +129,8 @@ def open_input(
         As of :func:`croma_dask.embedding.input_checks.check_inputs`.
     options
         Where scratch is, and whether progress is shown.
+    also
+        Columns that are looked at besides, where there are such.
     """
     if not one.path.endswith(".h5ad"):
         store = StoredCohort(one.path, storage_options)
@@ -140,7 +142,10 @@ def open_input(
         columns = [request.label, *([] if request.batch is None else [request.batch])]
         # All of obs is in memory for this moment only.
         with naming(one.path), contextlib.closing(open_h5ad(one.path, key)) as reader:
-            manifest, ids = obs_of(reader)[columns].copy(), to_text(reader.ids, "obs names")
+            obs, ids = obs_of(reader), to_text(reader.ids, "obs names")
+            columns += [name for name in also if name in obs and name not in columns]
+            manifest = obs[columns].copy()
+            del obs
             _write(
                 reader,
                 place,

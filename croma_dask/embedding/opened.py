@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from croma_dask import __version__
 from croma_dask.cluster import for_client, tasks_a_process
 from croma_dask.cohort.align import Embedding
+from croma_dask.embedding.extent import find_bad
 from croma_dask.embedding.rows import GroupRows
+from croma_dask.embedding.spans import blocks
 from croma_dask.fingerprint import text_digest
 from croma_dask.first_pass import look_over, open_source
 from croma_dask.index.profile import Profile, check_profile
@@ -20,8 +22,6 @@ from croma_dask.index.source import NpySource, RowSource, TakenRows
 from croma_dask.options import Options
 
 __all__ = ["Opened", "open_embedding"]
-
-_BLOCK = 4096
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ def open_embedding(
 
 
 def _find_bad(source: RowSource) -> NDArray[np.bool_]:
+    # Finite values that are too large for it are refused with the profile.
     bad = np.zeros(source.n_rows, bool)
-    for lo in range(0, source.n_rows, _BLOCK):
-        hi = min(source.n_rows, lo + _BLOCK)
-        bad[lo:hi] = ~np.isfinite(source.read(lo, hi)).all(axis=1)
+    for lo, hi in blocks(0, source.n_rows):
+        bad[lo + find_bad(source.read(lo, hi))] = True
     return bad

@@ -13,16 +13,20 @@ from croma_dask.cluster import active_client, for_client, tasks_a_process, worke
 from croma_dask.cohort.align import Embedding
 from croma_dask.cohort.store import StoredCohort
 from croma_dask.cost import exact_seconds, product_rate
-from croma_dask.embedding.benchmark import jobs_of, open_job
+from croma_dask.embedding.benchmark import check_jobs, jobs_of, open_job
+from croma_dask.embedding.bras import bras_bytes
+from croma_dask.embedding.bras_cells import Cells
 from croma_dask.embedding.budget import Budget, leiden_bytes
 from croma_dask.embedding.clustering import kmeans_bytes
-from croma_dask.embedding.distance_layout import SumsCost, lay_out_sums
+from croma_dask.embedding.distance_layout import SumsCost, lay_out_sums, task_bytes
 from croma_dask.embedding.input_data import open_h5ad
 from croma_dask.embedding.inputs import EmbeddingInput
-from croma_dask.embedding.kbet_plan import label_bytes
+from croma_dask.embedding.kbet_plan import label_bytes, labels_at_once
 from croma_dask.embedding.needs import Needs
 from croma_dask.embedding.request import Request
 from croma_dask.embedding.rows import GroupRows, Rows, choose_rows
+from croma_dask.embedding.silhouette_bounds import bounds_bytes
+from croma_dask.errors import MemoryLimitError
 from croma_dask.index.source import ArraySource
 from croma_dask.layout import lay_out
 from croma_dask.options import Options, merged
@@ -35,16 +39,22 @@ _DIFFERENCE = 1.1e-10
 _PAIR = 1.5e-9
 """for the pair besides (benchmarks/README.md)."""
 
-_LISI = 4e-5
+_LISI = 1e-5
 """Seconds a core and row for one LISI."""
 
-_RESOLUTION = 4e-5
+_RESOLUTION = 2.1e-5
 """Seconds a core and row for one resolution of Leiden, of 30."""
 
 _KMEANS = 3e-7
 """Seconds for k-means, a row, feature and cluster, ten initialisations of some thirty steps."""
 
-_EIGEN = 3e-3
+_MOMENT = 2e-8
+"""Seconds a core, row and feature for two passes that sum within labels."""
+
+_BLOCK = 4096
+"""Rows that are read together where there are no chunks."""
+
+_EIGEN = 4e-4
 """Seconds a core and row of a label for kBET."""
 
 
@@ -144,7 +154,8 @@ def _seconds(seconds: float) -> str:
 
 def plan_embedding_benchmark(
     cohort: Any, manifest: Any = None, *, label: str = "cell_type", batch: str | None = None,
-    metrics: str | Sequence[str] | None = None, sample_id: str = "sample_id",
+    metrics: str | Sequence[str] | None = None, dataset: str | Sequence[str] | None = None,
+    method: str | Sequence[str] | None = None, sample_id: str = "sample_id",
     batch_max_cells: int = 0, memory: int | str | None = None, threads: int | None = None,
     client: Any = None, **readings: Any,
 ) -> BenchmarkPlan:  # fmt: skip
@@ -152,7 +163,9 @@ def plan_embedding_benchmark(
 
     Parameters
     ----------
-    cohort, manifest, label, batch, metrics, sample_id, batch_max_cells, memory, threads, client
+    cohort, manifest, label, batch, metrics, dataset, method, sample_id, batch_max_cells, memory
+        As of the benchmark.
+    threads, client
         As of the benchmark.
     **readings
         Its readings (``clustering=``, ``asw=``, ...).
@@ -171,13 +184,16 @@ def plan_embedding_benchmark(
 
     Notes
     -----
-    Reads the key columns only, and multiplies matrices for half a second.
+    Reads the key columns only, and multiplies matrices for half a second. The search is the exact
+    one.
     """
     request = Request.of(metrics, label, batch, sample_id, batch_max_cells, **readings)
     options = merged(memory=memory, threads=threads)
     client = client if client is not None else active_client()
+    jobs = jobs_of(cohort, manifest, dataset, method)
+    check_jobs(jobs, request)
     found = []
-    for job in jobs_of(cohort, manifest, None, None):
+    for job in jobs:
         embedding, _, rows = open_job(job, request)
         found.append((f"{job.dataset} by {job.method}", embedding, rows))
     return _plan(found, request, options, client)
@@ -252,13 +268,22 @@ def _steps(embedding: Embedding, rows: Rows, request: Request, how: _Machine) ->
         needs = Needs.of(request, bio=is_bio, mixing=is_mixing)
         if group is not None and needs.any and group.n_rows >= 2:
             steps += _of_lists(embedding, rows, group, needs, how)
-    if bio is not None and request.wants("ASW") and request.how.asw == "exact":
+    if mixing is not None and mixing.n_rows >= 2 and request.wants("BRAS"):
+        steps.append(_of_moments("BRAS", embedding, rows, mixing, how))
+    if bio is None or not bio.n_rows:
+        return steps
+    if request.wants("ASW") and request.how.asw == "exact":
         steps.append(_of_sums(embedding, rows, bio, how))
-    if bio is not None and request.clustered and request.how.clustering == "kmeans":
+    elif request.wants("ASW"):
+        steps.append(_of_moments("ASW interval", embedding, rows, bio, how))
+    if request.clustered and request.how.clustering == "kmeans":
         n_labels = len(bio.label.names)
-        n_bytes = kmeans_bytes(bio.n_rows, embedding.n_features, n_labels)
+        terms = {
+            "rows and clusters": kmeans_bytes(bio.n_rows, embedding.n_features, n_labels),
+            "libraries": mem.LIBRARIES, "values": Budget(rows.n_rows).search(bio.n_rows),
+        }  # fmt: skip
         seconds = _KMEANS * bio.n_rows * embedding.n_features * n_labels
-        steps.append(Step("k-means", n_bytes + mem.LIBRARIES, {"rows": n_bytes}, 0, seconds))
+        steps.append(Step("k-means", sum(terms.values()), terms, 0, seconds))
     return steps
 
 
@@ -278,9 +303,10 @@ def _of_lists(
     seconds += _LISI * n * (needs.clisi + needs.ilisi + needs.cilisi) / slots
     steps = [Step("neighbours", layout.peak, layout.terms, layout.scratch, seconds)]
     if needs.kbet:
-        sizes = np.bincount(group.label.codes)
-        largest = label_bytes(int(sizes.max()))
-        terms = {"largest label": largest, "libraries": mem.LIBRARIES, "values": budget.search(n)}
+        terms = {
+            "largest labels": _labels_at_once(group, budget.search(n), how),
+            "libraries": mem.LIBRARIES, "values": budget.search(n),
+        }  # fmt: skip
         steps.append(Step("kBET", sum(terms.values()), terms, 8 * 49 * n, _EIGEN * n / how.slots))
     if needs.leiden:
         terms = {**leiden_bytes(n), "libraries": mem.LIBRARIES, "values": budget.search(n)}
@@ -290,13 +316,51 @@ def _of_lists(
     return steps
 
 
+def _labels_at_once(group: GroupRows, held: int, how: _Machine) -> int:
+    """Bytes of the labels that kBET works on side by side: as many as fit, at least one."""
+    sizes = sorted((int(size) for size in np.bincount(group.label.codes)), reverse=True)
+    room = mem.allowed_bytes(how.options.memory) - mem.LIBRARIES - held
+    return sum(label_bytes(size) for size in sizes[: labels_at_once(sizes, room, how.n_tasks)])
+
+
+def _of_moments(
+    name: str, embedding: Embedding, rows: Rows, group: GroupRows, how: _Machine
+) -> Step:
+    """Tell what the passes over all rows take that sum within labels and batches."""
+    n, d, n_labels = group.n_rows, embedding.n_features, len(group.label.names)
+    step = embedding.data.chunk_rows if embedding.stored else _BLOCK
+    shape: dict[str, Any] = {
+        "dtype": embedding.dtype, "step": min(step, n), "n_tasks": how.n_tasks,
+        "n_workers": how.n_workers,
+    }  # fmt: skip
+    if name == "BRAS":
+        assert group.batch is not None
+        cells = Cells.of(group.label.codes, group.batch.codes)
+        terms = bras_bytes(n, d, cells.size.size, n_labels, **shape)
+        seconds = _MOMENT * n * d
+    else:
+        terms = bounds_bytes(n, d, n_labels, **shape)
+        seconds = _MOMENT * n * d * n_labels
+    terms |= {"libraries": mem.LIBRARIES, "values": Budget(rows.n_rows).search(n)}
+    return Step(name, sum(terms.values()), terms, 0, seconds / how.slots)
+
+
 def _of_sums(embedding: Embedding, rows: Rows, group: GroupRows, how: _Machine) -> Step:
     n, d = group.n_rows, embedding.n_features
     source = ArraySource(_Shaped((n, d), embedding.dtype))
     cost = SumsCost.of(source, len(group.label.names))
-    layout = lay_out_sums(
-        cost, n, how.options, n_tasks=how.n_tasks, n_workers=how.n_workers,
-        fixed=Budget(rows.n_rows).search(n),
-    )  # fmt: skip
     seconds = 0.5 * n * n * (_DIFFERENCE * d + _PAIR) / how.slots
+    held = Budget(rows.n_rows).search(n)
+    try:
+        layout = lay_out_sums(
+            cost, n, how.options, n_tasks=how.n_tasks, n_workers=how.n_workers, fixed=held
+        )
+    except MemoryLimitError:
+        # ASW fails by itself: what the least of its tasks would take.
+        terms = {
+            name: size * how.n_tasks
+            for name, size in task_bytes(cost, mem.SMALLEST_RANGE).items()
+        }  # fmt: skip
+        terms |= {"labels and results": held + 16 * n, "libraries": mem.LIBRARIES}
+        return Step("ASW", sum(terms.values()), terms, 0, seconds)
     return Step("ASW", layout.peak, layout.terms, layout.scratch, seconds)

@@ -9,17 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from croma_dask.embedding.bras import BRAS_DEFINITION
 from croma_dask.embedding.outcome import Outcome, Scores
 from croma_dask.embedding.request import Request
 from croma_dask.embedding.rows import GroupRows
 from croma_dask.errors import CromaDaskError, StoreError
 
-__all__ = ["BRAS_DEFINITION", "Recorder"]
+__all__ = ["Recorder"]
 
 log = logging.getLogger("croma_dask")
-
-BRAS_DEFINITION = "bras_definition=cosine_mean_other"
-"""Stands in every note of BRAS: readers of the tables look for it."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import numbers
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -109,6 +110,9 @@ class Request:
             A metric or a choice is not known, batches are needed and not named, or the sample is
             no size.
         """
+        for name, column in (("label", label), ("batch", batch), ("sample_id", sample_id)):
+            if not isinstance(column, str) and not (name == "batch" and column is None):
+                raise SchemaError(f"{name} is the name of one column, found {column!r}")
         chosen = _metrics(metrics, batch)
         known = {field.name for field in fields(Readings)}
         for name, value in readings.items():
@@ -117,7 +121,7 @@ class Request:
             if value not in _CHOICES[name]:
                 said = " or ".join(repr(choice) for choice in _CHOICES[name])
                 raise SchemaError(f"{name} is {said}, found {value!r}")
-        if isinstance(batch_max_cells, bool) or batch_max_cells != int(batch_max_cells):
+        if isinstance(batch_max_cells, bool) or not isinstance(batch_max_cells, numbers.Integral):
             raise SchemaError(f"batch_max_cells is a whole number, found {batch_max_cells!r}")
         if batch_max_cells < 0:
             raise SchemaError(f"batch_max_cells is 0 (all rows) or more, found {batch_max_cells}")
@@ -150,6 +154,8 @@ class Request:
 def _metrics(metrics: str | Sequence[str] | None, batch: str | None) -> tuple[str, ...]:
     if metrics is None:
         return METRIC_NAMES if batch is not None else BIO_METRICS
+    if not isinstance(metrics, Iterable):
+        raise SchemaError(f"metrics are a name, or a list of names, found {metrics!r}")
     names = [metrics] if isinstance(metrics, str) else list(metrics)
     wanted: list[str] = []
     for name in names:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -15,7 +15,7 @@ from croma_dask.cohort.text import factorize_text, to_text
 from croma_dask.embedding.subsample import stratified_subsample, subsample_note
 from croma_dask.errors import InputWarning, SchemaError, name_items, name_rows, warn
 
-__all__ = ["GroupRows", "MissingBatches", "Rows", "choose_rows", "read_text"]
+__all__ = ["GroupRows", "MissingBatches", "Rows", "check_columns", "choose_rows", "read_text"]
 
 I64 = NDArray[np.int64]
 
@@ -101,8 +101,7 @@ def choose_rows(
     InputWarning
         Rows without label or batch are left out.
     """
-    wanted = [label] if batch is None else [label, batch]
-    _check_columns(manifest, wanted)
+    check_columns(manifest.columns, label, batch)
     labels, names = _codes(manifest, label)
     n = int(labels.shape[0])
     has_label = labels >= 0
@@ -169,15 +168,33 @@ def _sampled(group: GroupRows, most: int) -> GroupRows:
     )  # fmt: skip
 
 
-def _check_columns(manifest: Any, wanted: Sequence[str]) -> None:
-    columns = [str(column) for column in manifest.columns]
+def check_columns(columns: Iterable[Any], label: str, batch: str | None, whose: str = "") -> None:
+    """Refuse a manifest that lacks the columns of labels or batches.
+
+    Parameters
+    ----------
+    columns
+        Names of those that there are.
+    label, batch
+        Those that are needed.
+    whose
+        What the message begins with.
+
+    Raises
+    ------
+    SchemaError
+        A column is not there, or label and batch are one column.
+    """
+    names = [str(column) for column in columns]
+    wanted = [label] if batch is None else [label, batch]
     if len(set(wanted)) < len(wanted):
         raise SchemaError(f"label and batch are columns of their own, found {name_items(wanted)}")
-    absent = [column for column in wanted if column not in columns]
+    absent = [column for column in wanted if column not in names]
     if absent:
         raise SchemaError(
-            f"there is no column {name_items(absent)} (there are {name_items(columns, limit=20)}): "
-            "name the columns as label= and batch= (--label-key, --batch-key)"
+            f"{whose}there is no column {name_items(absent)} (there are "
+            f"{name_items(names, limit=20)}): name the columns as label= and batch= (--label-key, "
+            "--batch-key)"
         )
 
 

@@ -1,22 +1,20 @@
 """Between which two numbers ASW lies, without measuring pairs of cells.
 
-The rows of a label are taken in groups: one a label, or several where the caller names some
-(batches, clusters of a k-means); more groups bring the bounds closer together. With mu and V the
-centre of a group and the mean squared distance of its n rows from it, Jensen's inequality gives for
-any x
+With mu and V the centre of a label and the mean squared distance of its n rows from it, Jensen's
+inequality gives for any x
 
-    |x - mu| <= mean distance from x to the group <= sqrt(|x - mu|^2 + V),
+    |x - mu| <= mean distance from x to the label <= sqrt(|x - mu|^2 + V),
 
-and for a row of the group itself, whose n - 1 others count,
+and for a row of the label itself, whose n - 1 others count,
 
     n |x - mu| <= sum of distances to the others <= sqrt(n (n - 1) (|x - mu|^2 + V)).
 
-Sums over the groups of a label bound a and b of a cell; its silhouette falls with a and rises with
-b. Everything that rounding can do is added to the bounds, so the interval contains the ASW of real
-arithmetic: the centres' errors follow from the terms summed, those of a distance from its features,
-and the rest is less than 1e-12.
+A cell's silhouette falls with a and rises with b, which these bound. Everything that rounding can
+do is added to the bounds, so the interval contains the ASW of real arithmetic: the centres' errors
+follow from the terms summed, those of a distance from its features, and the rest is less than
+1e-12.
 
-Cost: two passes, O(n G D) for G groups in all. Memory: 8 (D + 4) bytes a group, and 16 a cell.
+Cost: two passes, O(n L D) for L labels. Memory: see :func:`bounds_bytes`.
 """
 
 from __future__ import annotations
@@ -28,8 +26,16 @@ from typing import Any
 
 import numpy as np
 
-from croma_dask.cluster import for_client
+from croma_dask.cluster import for_client, tasks_a_process, workers_of
 from croma_dask.embedding.extent import find_bad, refuse_bad
+from croma_dask.embedding.moments import (
+    Adding,
+    Bad,
+    add_up,
+    moment_bytes,
+    span_rows,
+    tasks_that_fit,
+)
 from croma_dask.embedding.outcome import Outcome
 from croma_dask.embedding.silhouette import PROTOCOL, is_defined
 from croma_dask.embedding.spans import (
@@ -50,7 +56,7 @@ from croma_dask.kernels.silhouette import add_moments, bound_rows
 from croma_dask.kernels.typing import F64, I32, I64
 from croma_dask.options import Options
 
-__all__ = ["asw_interval", "silhouette_bounds"]
+__all__ = ["asw_interval", "bounds_bytes", "silhouette_bounds"]
 
 _SLACK = 1e-12
 """What the arithmetic behind the bounds of a and b can be off, and more."""
@@ -58,18 +64,21 @@ _SLACK = 1e-12
 _UNDERFLOW = 1e-150
 """Differences below this may have squares that vanish."""
 
-_FIRST = 5
+_BOUNDS_OF_ROW = 48
+"""Bytes a row of bounds, while they are put together or summed."""
+
+_BAD = 1
 
 
 def asw_interval(
-    source: RowSource, codes: I32, n_labels: int, *, parts: I32 | None = None, options: Options,
-    client: Any = None, n_tasks: int | None = None,
+    source: RowSource, codes: I32, n_labels: int, *, options: Options, client: Any = None,
+    n_tasks: int | None = None, fixed: int = 0,
 ) -> Outcome:  # fmt: skip
     """Interval that contains ASW.
 
     Parameters
     ----------
-    source, codes, n_labels, parts, options, client, n_tasks
+    source, codes, n_labels, options, client, n_tasks, fixed
         As of :func:`silhouette_bounds`.
 
     Returns
@@ -80,7 +89,7 @@ def asw_interval(
 
     Raises
     ------
-    SchemaError
+    SchemaError, MemoryLimitError
         As of :func:`silhouette_bounds`.
     """
     if not is_defined(codes):
@@ -88,7 +97,7 @@ def asw_interval(
         note = f"insufficient_labels_or_cells;asw=interval;{PROTOCOL}"
         return Outcome.undefined(reason, note)
     low, high = silhouette_bounds(
-        source, codes, n_labels, parts=parts, options=options, client=client, n_tasks=n_tasks
+        source, codes, n_labels, options=options, client=client, n_tasks=n_tasks, fixed=fixed
     )
     ends = [math.fsum(bound.tolist()) / codes.size for bound in (low, high)]
     a, b = max(-1.0, ends[0] - _SLACK), min(1.0, ends[1] + _SLACK)
@@ -97,8 +106,8 @@ def asw_interval(
 
 
 def silhouette_bounds(
-    source: RowSource, codes: I32, n_labels: int, *, parts: I32 | None = None, options: Options,
-    client: Any = None, n_tasks: int | None = None,
+    source: RowSource, codes: I32, n_labels: int, *, options: Options, client: Any = None,
+    n_tasks: int | None = None, fixed: int = 0,
 ) -> tuple[F64, F64]:  # fmt: skip
     """Bounds of the silhouette of every cell, to 1e-12.
 
@@ -108,10 +117,11 @@ def silhouette_bounds(
         Rows of the scope: any real numbers.
     codes, n_labels
         (n,) label of each row, of which several have to occur; number of labels.
-    parts
-        (n,) int codes of what labels are divided by; None for one group a label.
     options, client, n_tasks
-        Progress, threads; cluster to run on (None: threads), and threads of this process.
+        Memory, threads, progress; cluster to run on (None: threads), and tasks at once in a process
+        (None: ask it).
+    fixed
+        Bytes that the process holds besides.
 
     Returns
     -------
@@ -121,56 +131,88 @@ def silhouette_bounds(
     Raises
     ------
     SchemaError
-        Labels or parts do not fit the rows, or a row holds NaN, inf or values beyond 1e150.
+        Labels do not fit the rows, or a row holds NaN, inf or values beyond 1e150.
+    MemoryLimitError
+        The allowed memory does not hold the sums by label, or not even one task.
     """
-    n = source.n_rows
-    if codes.shape != (n,) or (parts is not None and parts.shape != (n,)):
-        raise SchemaError(f"expected {n} labels and parts, found {codes.shape}")
+    n, d = source.n_rows, source.n_features
+    if codes.shape != (n,):
+        raise SchemaError(f"expected {n} labels, found {codes.shape}")
     # What is one task is done here.
     client = client if n > SPAN_ROWS else None
     options = for_client(options, client)
-    keys = codes.astype(np.int64)
-    width = 1
-    if parts is not None:
-        width = int(parts.max()) + 1
-        keys = keys * width + parts
-    found, of_row, size = np.unique(keys, return_inverse=True, return_counts=True)
-    count = np.bincount(codes, minlength=n_labels).astype(np.int64)
+    n_workers = workers_of(client)
+
+    def bytes_of(n_tasks: int) -> dict[str, int]:
+        return bounds_bytes(
+            n, d, n_labels, source.dtype, step=source.step, n_tasks=n_tasks, n_workers=n_workers
+        )
+
+    wanted = n_tasks or tasks_a_process(client, options)
+    # Workers run as many tasks as they have threads.
+    least = 1 if client is None else wanted
+    n_tasks = tasks_that_fit("ASW's interval", bytes_of, options, wanted, least=least, fixed=fixed)
+    run: dict[str, Any] = {"options": options, "client": client, "n_tasks": n_tasks}
+    low, high = np.empty(n), np.empty(n)
     with contextlib.ExitStack() as keep:
         folder = folder_for(client, options, keep)
-        rows = by_reference(source, folder)
-        groups = keep_column(of_row.astype(np.int32), "groups", folder)
-        run: dict[str, Any] = {"options": options, "client": client, "n_tasks": n_tasks}
-        adding = Adding(rows, groups, _origin(rows))
-        moments = over_spans(_add_span, adding, n, name="ASW centres", **run)
-        refuse_bad(
-            [row for part in moments for row in part.first_bad][:_FIRST],
-            sum(part.n_bad for part in moments), n,
-        )  # fmt: skip
-        bounding = _bounding(adding, moments, size, (found // width).astype(np.int32), count)
-        ends = over_spans(_bound_span, bounding, n, name="ASW bounds", **run)
-    low, high = (np.concatenate([part[side] for part in ends]) for side in (0, 1))
+        rows, labels = by_reference(source, folder), keep_column(codes, "labels", folder)
+        adding = AddingRows(rows, labels, _origin(rows))
+        total, square, bad = add_up(
+            adding, n_labels, name="ASW centres", n_workers=n_workers, **run
+        )
+        refused = bad.get(_BAD, Bad())
+        refuse_bad(refused.first, refused.count, n)
+        count = np.bincount(codes, minlength=n_labels).astype(np.int64)
+        bounding = _bounding(adding, total, square, count, folder)
+        at = 0
+        for part in over_spans(_bound_span, bounding, n, name="ASW bounds", **run):
+            to = at + part[0].size
+            low[at:to], high[at:to] = part
+            at = to
     return low, high
 
 
-@dataclass(frozen=True)
-class Adding:
-    """What the first pass needs: rows, the group of each, and the origin."""
+def bounds_bytes(
+    n_rows: int, n_features: int, n_labels: int, dtype: Any = np.float32, *, step: int = 4096,
+    n_tasks: int = 1, n_workers: int = 1,
+) -> dict[str, int]:  # fmt: skip
+    """Bytes that a process takes for the interval, by name, beside the libraries.
 
-    rows: RowSource
-    groups: Column
+    Parameters
+    ----------
+    n_rows, n_features, dtype, step
+        Of the rows; `step` of them are read together.
+    n_labels
+        Labels.
+    n_tasks, n_workers
+        Tasks at once in a process, and processes.
+    """
+    return {
+        "bounds of the cells": _BOUNDS_OF_ROW * n_rows,
+        # Sums, and the centres that come of them.
+        "sums by label": n_labels * (16 * n_features + 64),
+        **moment_bytes(
+            n_rows, n_features, n_labels, dtype, step=step, n_tasks=n_tasks, n_workers=n_workers
+        ),
+    }
+
+
+@dataclass(frozen=True)
+class AddingRows(Adding):
+    """What the first pass adds up: rows, less an origin."""
+
     origin: F64
 
-
-@dataclass
-class Moments:
-    """Sums over the rows of a span of each group that occurs in it; and rows that have none."""
-
-    groups: I32
-    total: F64
-    square: F64
-    n_bad: int
-    first_bad: list[int]
+    def add(
+        self, x: np.ndarray[Any, Any], groups: I32, place: I32, total: F64, square: F64
+    ) -> dict[int, I64]:
+        """Add the rows of a block; see :class:`croma_dask.embedding.moments.Adding`."""
+        bad = find_bad(x)
+        if bad.size:
+            return {_BAD: bad}
+        add_moments(native(x), self.origin, place, total, square)
+        return {}
 
 
 @dataclass(frozen=True)
@@ -178,13 +220,11 @@ class Bounding:
     """What the second pass needs; arrays as of :func:`croma_dask.kernels.silhouette.bound_rows`."""
 
     rows: RowSource
-    groups: Column
+    labels: Column
     origin: F64
-    centres: F64
+    centres: Column
     spread: F64
     doubt: F64
-    size: I64
-    label_of: I32
     count: I64
     relative: float
 
@@ -197,52 +237,36 @@ def _origin(rows: RowSource) -> F64:
     return np.asarray(x[fine].mean(axis=0)) if fine.any() else np.zeros(x.shape[1])
 
 
-def _add_span(adding: Adding, lo: int, hi: int) -> Moments:
-    groups = np.unique(adding.groups.read(lo, hi))
-    total = np.zeros((groups.size, adding.rows.n_features))
-    seen = Moments(groups, total, np.zeros(groups.size), 0, [])
-    for a, b in blocks(lo, hi):
-        raw = adding.rows.read(a, b)
-        bad = find_bad(raw)
-        if bad.size:
-            seen.n_bad += int(bad.size)
-            seen.first_bad += [a + int(row) for row in bad[: _FIRST - len(seen.first_bad)]]
-            continue
-        place = np.searchsorted(groups, adding.groups.read(a, b)).astype(np.int32)
-        add_moments(native(raw), adding.origin, place, seen.total, seen.square)
-    return seen
-
-
 def _bounding(
-    adding: Adding, parts: list[Moments], size: I64, label_of: I32, count: I64
+    adding: AddingRows, total: F64, square: F64, count: I64, folder: str | None
 ) -> Bounding:
-    n_groups, d = size.size, adding.rows.n_features
-    total, square = np.zeros((n_groups, d)), np.zeros(n_groups)
-    for part in parts:
-        total[part.groups] += part.total
-        square[part.groups] += part.square
-    centres, mean_square = total / size[:, None], square / size
+    n, d, n_labels = adding.rows.n_rows, adding.rows.n_features, count.size
+    some = np.maximum(count, 1)
+    total /= some[:, None]
+    mean_square = square / some
     # A sum of m terms is off by (m - 1) roundings of the sum of their sizes at most; these sums run
-    # over a group's rows in a span, then over the spans, and in a square over the features.
-    roundings = np.minimum(size, SPAN_ROWS) + (len(parts) + d + 16.0)
+    # over a label's rows in a span, then over the spans, and in a square over the features.
+    span = span_rows(n_labels, d)
+    roundings = np.minimum(some, span) + (-(-n // span) + d + 16.0)
     gamma = roundings * U64 / (1.0 - roundings * U64)
-    spread = mean_square - np.einsum("gf,gf->g", centres, centres)
+    spread = mean_square - np.einsum("cf,cf->c", total, total)
     spread = np.maximum(spread, 0.0) + 8.0 * gamma * mean_square + _UNDERFLOW**2
     # A mean of sizes is no more than the root of the mean square.
     doubt = 4.0 * gamma * np.sqrt(mean_square) + 2.0 * _UNDERFLOW
-    relative = (2.0 * (d + n_groups) + 64.0) * U64
+    relative = (2.0 * d + 66.0) * U64
     return Bounding(
-        adding.rows, adding.groups, adding.origin, np.ascontiguousarray(centres.T), spread, doubt,
-        size, label_of, count, relative,
+        adding.rows, adding.groups, adding.origin, keep_column(total.T, "centres", folder), spread,
+        doubt, count, relative,
     )  # fmt: skip
 
 
 def _bound_span(bounding: Bounding, lo: int, hi: int) -> tuple[F64, F64]:
+    centres = bounding.centres.whole().reshape(-1, bounding.count.size)
     low, high = np.empty(hi - lo), np.empty(hi - lo)
     for a, b in blocks(lo, hi):
         bound_rows(
-            native(bounding.rows.read(a, b)), bounding.origin, bounding.groups.read(a, b),
-            bounding.centres, bounding.spread, bounding.doubt, bounding.size, bounding.label_of,
-            bounding.count, bounding.relative, low[a - lo : b - lo], high[a - lo : b - lo],
+            native(bounding.rows.read(a, b)), bounding.origin, bounding.labels.read(a, b), centres,
+            bounding.spread, bounding.doubt, bounding.count, bounding.relative,
+            low[a - lo : b - lo], high[a - lo : b - lo],
         )  # fmt: skip
     return low, high

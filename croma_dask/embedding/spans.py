@@ -61,6 +61,12 @@ class Column:
         size = self.dtype.itemsize
         return np.fromfile(self.values, self.dtype, hi - lo, offset=size * lo)
 
+    def whole(self) -> Any:
+        """All values, mapped where they are in a file (privately: kernels can write to them)."""
+        if not isinstance(self.values, str):
+            return self.values
+        return np.asarray(np.memmap(self.values, self.dtype, "c"))
+
 
 @dataclass(frozen=True)
 class _MappedRows:
@@ -132,17 +138,17 @@ def blocks(lo: int, hi: int) -> Iterator[tuple[int, int]]:
 
 def over_spans(
     function: Callable[[Any, int, int], T], shared: Any, n_rows: int, *, name: str,
-    options: Options, client: Any = None, n_tasks: int | None = None,
-) -> list[T]:  # fmt: skip
-    """Call `function(shared, lo, hi)` for each span of the rows; return the results in order.
+    options: Options, client: Any = None, n_tasks: int | None = None, rows: int | None = None,
+    at_once: int | None = None,
+) -> Iterator[T]:  # fmt: skip
+    """Call `function(shared, lo, hi)` for each span of the rows; give the results in order.
 
     Parameters
     ----------
     function
         A function of a module, for workers.
     shared
-        What all calls share, an object of a class of its own (a tuple would be taken for a task);
-        sent to a worker once.
+        What all calls share, an object of a class of its own (a tuple would be taken for a task).
     n_rows
         Rows to cut into spans.
     name
@@ -151,19 +157,38 @@ def over_spans(
         Progress, threads; cluster, or None for threads of this process.
     n_tasks
         Threads of this process; None for what the options say.
+    rows
+        Rows of a span, a multiple of those of a block; None for `SPAN_ROWS`.
+    at_once
+        Results to hold at a time: so many spans are done, and their results given, before the next
+        ones are begun. None for all.
     """
-    spans = [(lo, min(n_rows, lo + SPAN_ROWS)) for lo in range(0, n_rows, SPAN_ROWS)]
+    rows = rows or SPAN_ROWS
+    spans = [(lo, min(n_rows, lo + rows)) for lo in range(0, n_rows, rows)]
     if len(spans) == 1:
-        return [function(shared, *spans[0])]
-    token = uuid.uuid4().hex
-    step = name.replace(" ", "-")
-    keys = [f"croma-{step}-{token}-{number:06d}" for number in range(len(spans))]
-    node = f"croma-{step}-shared-{token}"
-    graph: dict[str, Any] = {node: shared}
-    graph |= {key: (function, node, *span) for key, span in zip(keys, spans, strict=True)}
-    work = {key: hi - lo for key, (lo, hi) in zip(keys, spans, strict=True)}
+        yield function(shared, *spans[0])
+        return
+    step, at_once = name.replace(" ", "-"), at_once or len(spans)
     with Progress(name, n_rows, "rows", options.quiet) as progress:
-        return run_graph(
-            graph, keys, client=client, n_threads=n_tasks or tasks_a_process(client, options),
-            on_done=lambda key, _: progress.advance(work.get(key, 0)),
-        )  # fmt: skip
+        for first in range(0, len(spans), at_once):
+            token = uuid.uuid4().hex
+            node = f"croma-{step}-shared-{token}"
+            work = {
+                f"croma-{step}-{token}-{first + number:06d}": span
+                for number, span in enumerate(spans[first : first + at_once])
+            }
+            graph: dict[str, Any] = {node: shared}
+            graph |= {key: (function, node, *span) for key, span in work.items()}
+
+            def advance(key: str, _: Any, work: dict[str, tuple[int, int]] = work) -> None:
+                if key in work:
+                    progress.advance(work[key][1] - work[key][0])
+
+            found = run_graph(
+                graph, list(work), client=client, on_done=advance,
+                n_threads=n_tasks or tasks_a_process(client, options),
+            )  # fmt: skip
+            # Each is let go as soon as it has been used.
+            found.reverse()
+            while found:
+                yield found.pop()

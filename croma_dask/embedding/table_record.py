@@ -3,38 +3,45 @@
 A table alone does not say what it was computed from, so beside the tables of every embedding lies
 a record: of each group of metrics the key of its run, the digests of its files, and what a table
 does not hold (status, attributes). Files are written first and the record last: a run that is
-killed in between leaves digests that do not fit, and is computed again.
+killed in between leaves digests that do not fit, and is computed again. Metrics that were found
+under one key are kept together, in however many runs they were asked for; what was found under
+another one is not left beside them.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from croma_dask.embedding.inputs import check_names
-from croma_dask.embedding.outcome import Counts, Outcome, Scores
+from croma_dask.embedding.outcome import Scores
 from croma_dask.embedding.table_files import Clustering, Places, Texts, write_predictions
+from croma_dask.embedding.table_sections import (
+    Section,
+    Unfit,
+    add_section,
+    array_path,
+    check_arrays,
+    delete_unused_arrays,
+    files_of,
+    read_section,
+    read_sections,
+    write_sections,
+)
 from croma_dask.embedding.tables import GROUPS, Group, counts_of, frame_lines, long_table
-from croma_dask.embedding.whole_files import digest_of, write_lines, write_whole
+from croma_dask.embedding.whole_files import write_lines, write_whole
 
 __all__ = ["read_sample", "write_sample"]
 
 log = logging.getLogger("croma_dask")
 
-_FORMAT = 1
 _PREDICTIONS = "predictions"
-
-
-class _Unfit(Exception):
-    """What is there does not serve; the text says why."""
 
 
 def write_sample(
@@ -47,6 +54,7 @@ def write_sample(
     labels: Texts | None = None,
     arrays: bool = True,
     groups_of: Mapping[str, Group] | None = None,
+    sources: Mapping[Group, Mapping[str, Any]] | None = None,
 ) -> list[Path]:
     """Write the tables of one embedding, and the record that a later run goes on from.
 
@@ -55,7 +63,9 @@ def write_sample(
     outdir
         Folder of the results.
     scores
-        Metrics of one embedding; a group without any is left as it is.
+        Metrics of one embedding; a group without any is left as it is. Of a group that has some,
+        others that the record holds under the same key stay in its table; under another key they
+        go, and the table of clusters with them.
     clustering
         What the clusters were made by.
     keys
@@ -70,6 +80,8 @@ def write_sample(
     groups_of
         The group that each of `sample_values` belongs to. One that is not named belongs to every
         group, and has to be as it was for any of them to be used again.
+    sources
+        By group, what its key is made of, for :func:`read_sources`.
 
     Returns
     -------
@@ -93,37 +105,71 @@ def write_sample(
         if scores.predictions is not None:
             kept[_PREDICTIONS] = scores.predictions
     belongs: dict[str, Group] = {**(groups_of or {}), _PREDICTIONS: "bio_conservation"}
-    digests = {name: _write_array(_array(folder, name), array) for name, array in kept.items()}
-    sections = _sections(folder)
+    sections = read_sections(folder)
+    # Looked at before any of the files that it names is written anew.
+    earlier = {
+        group: _earlier(places, scores, group, sections[group], keys[group], arrays)
+        for group in GROUPS
+        if group in sections and counts_of(scores, group) is not None
+    }
+    digests = {name: _write_array(array_path(folder, name), array) for name, array in kept.items()}
     for group in GROUPS:
-        frame = long_table(scores, group)
+        before = earlier.get(group)
+        merged = scores if before is None else _with_earlier(scores, before)
+        frame = long_table(merged, group)
         counts = counts_of(scores, group)
-        if not len(frame) or counts is None:
+        if not len(long_table(scores, group)) or counts is None:
             continue
         path = places.metrics(group, scores.method, scores.dataset)
+        mine = {n: d for n, d in digests.items() if belongs.get(n, group) == group}
         section: dict[str, Any] = {
             "key": keys[group],
+            "sources": dict((sources or {}).get(group, {})),
             "metrics": write_lines(path, frame_lines(frame)),
-            "predictions": None,
-            "arrays": {n: d for n, d in digests.items() if belongs.get(n, group) == group}
-            if arrays
-            else None,
+            "predictions": None if before is None else before.predictions,
+            "arrays": {**((before and before.arrays) or {}), **mine} if arrays else None,
             "counts": asdict(counts),
-            "outcomes": {name: asdict(scores.outcomes[name]) for name in frame["metric"]},
-            "attrs": dict(scores.attrs),
+            "outcomes": {name: asdict(merged.outcomes[name]) for name in frame["metric"]},
+            "attrs": dict(merged.attrs),
         }
         written.append(path)
-        if group == "bio_conservation" and ids is not None and labels is not None and clustered:
+        if group == "bio_conservation":
             path = places.predictions(scores.method, scores.dataset)
-            section["predictions"] = write_predictions(
-                path, scores, clustering=clustering, ids=ids, labels=labels
-            )
-            written.append(path)
+            if clustered and ids is not None and labels is not None:
+                section["predictions"] = write_predictions(
+                    path, scores, clustering=clustering, ids=ids, labels=labels
+                )
+                written.append(path)
+            elif section["predictions"] is None:
+                # Clusters of other rows, or by other parameters.
+                path.unlink(missing_ok=True)
         sections[group] = section
-    # Floats in JSON are written as Python's repr writes them, and so come back bit-equal.
-    text = json.dumps({"format": _FORMAT, "groups": sections}, indent=1, default=_plain)
-    write_lines(folder / "record.json", [text, "\n"])
+    write_sections(folder, sections)
+    delete_unused_arrays(folder, sections)
     return written
+
+
+def _earlier(
+    places: Places, scores: Scores, group: Group, section: Any, key: str, arrays: bool
+) -> Section | None:
+    """Take what an earlier run has found of a group under the same key, if all of it is there."""
+    files = files_of(places, group, scores.method, scores.dataset)
+    try:
+        found = read_section(section, key, files)
+        if arrays:
+            check_arrays(found, places.record(scores.method, scores.dataset))
+        elif found.arrays is not None:
+            return None
+    except Unfit:
+        return None
+    return found
+
+
+def _with_earlier(scores: Scores, before: Section) -> Scores:
+    return replace(
+        scores, outcomes={**before.outcomes, **scores.outcomes},
+        attrs={**before.attrs, **scores.attrs},
+    )  # fmt: skip
 
 
 def read_sample(
@@ -158,99 +204,32 @@ def read_sample(
     """
     places = Places(outdir, clustering)
     folder = places.record(method, dataset)
-    sections = _sections(folder)
+    sections = read_sections(folder)
     found = Scores(dataset, method, {})
     for group, names in GROUPS.items():
         wanted = [name for name in names if name in metrics]
         if not wanted or group not in sections:
             continue
-        files = [("metrics", places.metrics(group, method, dataset)),
-                 ("predictions", places.predictions(method, dataset))]  # fmt: skip
-        key = keys[group]
+        files = files_of(places, group, method, dataset)
         try:
-            part = _section(sections[group], wanted, key, files, folder if arrays else None)
-        except _Unfit as why:
+            section = read_section(sections[group], keys[group], files, wanted)
+            values = _load(section, folder) if arrays else {}
+        except Unfit as why:
             log.info("%s of %s: %s is computed again, %s", dataset, method, group, why)
-        except (KeyError, TypeError, ValueError, AttributeError) as err:
-            log.info("%s of %s: %s is computed again, its record is damaged (%s)",
-                     dataset, method, group, err)  # fmt: skip
-        else:
-            outcomes, counts, values, attrs = part
-            found.outcomes |= outcomes
-            found.predictions = values.pop(_PREDICTIONS, found.predictions)
-            found.sample_values |= values
-            found.attrs = {**found.attrs, **attrs}
-            if group == "bio_conservation":
-                found.bio = counts
-            else:
-                found.batch = counts
+            continue
+        found.predictions = values.pop(_PREDICTIONS, found.predictions)
+        found.sample_values |= values
+        add_section(found, group, section)
     return found if found.outcomes else None
 
 
-def _section(
-    section: Any, wanted: Sequence[str], key: str, files: Sequence[tuple[str, Path]],
-    folder: Path | None,
-) -> tuple[dict[str, Outcome], Counts, dict[str, NDArray[Any]], dict[str, Any]]:  # fmt: skip
-    """Take what the record holds of a group, if it is of the same run and all is still there.
-
-    `folder` is that of the arrays, None where they are not wanted.
-    """
-    if section["key"] != key:
-        raise _Unfit("it was found with other parameters, versions or data")
-    missing = [name for name in wanted if name not in section["outcomes"]]
-    if missing:
-        raise _Unfit(f"{', '.join(missing)} is missing")
-    outcomes = {}
-    for name in wanted:
-        entry = section["outcomes"][name]
-        outcomes[name] = Outcome(float(entry["value"]), str(entry["note"]), str(entry["status"]))
-        if outcomes[name].status.startswith("failed"):
-            raise _Unfit(f"{name} failed")
-    for what, path in files:
-        if what == "metrics" or section[what] is not None:
-            _check(path, section[what])
-    values = {}
-    if folder is not None:
-        if section["arrays"] is None:
-            raise _Unfit("its per-sample values were not kept")
-        for name, digest in section["arrays"].items():
-            path = _array(folder, name)
-            _check(path, digest)
-            values[name] = np.load(path, allow_pickle=False)
-    return outcomes, Counts(**section["counts"]), values, dict(section["attrs"])
-
-
-def _check(path: Path, digest: str) -> None:
+def _load(section: Section, folder: Path) -> dict[str, NDArray[Any]]:
+    paths = check_arrays(section, folder)
     try:
-        same = digest_of(path) == digest
-    except OSError as err:
-        raise _Unfit(f"{path.name} cannot be read ({err.strerror})") from err
-    if not same:
-        raise _Unfit(f"{path.name} was changed")
-
-
-def _sections(folder: Path) -> dict[str, Any]:
-    """Sections of a record by group; none where there is no record that can be read."""
-    try:
-        record = json.loads((folder / "record.json").read_bytes())
-        return dict(record["groups"]) if record["format"] == _FORMAT else {}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, KeyError, TypeError) as err:
-        log.info("%s cannot be read (%s)", folder / "record.json", err)
-        return {}
-
-
-def _array(folder: Path, name: str) -> Path:
-    check_names(array=name)
-    return folder / f"{name}.npy"
+        return {name: np.load(path, allow_pickle=False) for name, path in paths.items()}
+    except ValueError as err:
+        raise Unfit(f"its record is damaged ({err})") from err
 
 
 def _write_array(path: Path, array: NDArray[Any]) -> str:
     return write_whole(path, lambda file: np.save(file, array, allow_pickle=False))
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} cannot be kept in a record")

@@ -106,6 +106,8 @@ def prepare(
             raise StoreError(
                 f"{location.url} exists and is no index, so it is left alone; name another place"
             )
+        # One that is older than the choice of a distance is of cosine ones.
+        attrs = {"distance": "cosine", **attrs}
         same = all(attrs.get(name) == value for name, value in key.items())
         if same and attrs.get("format_version") == FORMAT_VERSION:
             if attrs.get("status") == COMPLETE and not overwrite:
@@ -163,7 +165,7 @@ def assign_span(work: Work, lo: int, hi: int) -> I32:
     root = work.open()
     centres, basis = (np.asarray(root[name][...]) for name in ("trained", "basis"))  # type: ignore[index]
     with one_blas_thread():
-        return assign(work.source, lo, hi, read_frame(root), centres, basis)
+        return assign(work.source, lo, hi, read_frame(root, work.location.url), centres, basis)
 
 
 def write_shard(work: Work, number: int) -> int:
@@ -189,7 +191,7 @@ def write_shard(work: Work, number: int) -> int:
     )  # fmt: skip
     array[...] = rows
     if work.recipe.kind == "pynndescent":
-        _write_graph(group, rows, work, read_frame(root))
+        _write_graph(group, rows, work, read_frame(root, work.location.url))
     group.attrs.put({"status": COMPLETE, "build_id": mine})
     return hi - lo
 

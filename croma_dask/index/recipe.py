@@ -69,8 +69,7 @@ class Recipe:
         """Return what tells this index from another one."""
         return {
             "kind": self.kind,
-            # Indexes of releases that knew one distance only do not name it.
-            **({} if self.distance == "cosine" else {"distance": self.distance}),
+            "distance": self.distance,
             "embedding_fingerprint": fingerprint,
             "croma_dask_version": __version__,
             "library": library_of(self.kind),

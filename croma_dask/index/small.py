@@ -66,7 +66,9 @@ def search_small(
             eligible & same_label & ~same_confounder,
             eligible & ~same_label & same_confounder,
         )
-        parts = []
+        # A scope of one row has lists without places.
+        nobody = np.zeros(hi - lo, bool)
+        parts = [(np.empty((hi - lo, 0), np.int32), np.empty((hi - lo, 0)), nobody)]
         for q, mask in enumerate(masks):
             wanted = int(spec.deliver[q])
             if wanted:

@@ -36,14 +36,15 @@ class SpilledLists:
     typed_at: int
 
     def read(self, lo: int, hi: int) -> tuple[I32, F64]:
-        k = self.spec.n_global
+        k = self.spec.indexed
         return (
             self._rows("index", np.int32, self.index_at, lo, hi, k),
             self._rows("distance", np.float64, self.index_at, lo, hi, k),
         )
 
     def read_typed(self, lo: int, hi: int) -> F64:
-        typed: F64 = self._rows("typed", np.float64, self.typed_at, lo, hi, 2 * self.spec.n_typed)
+        width = self.spec.delivered - self.spec.indexed
+        typed: F64 = self._rows("typed", np.float64, self.typed_at, lo, hi, width)
         return typed
 
     def _rows(self, name: str, dtype: Any, start: int, lo: int, hi: int, width: int) -> Any:
@@ -69,7 +70,7 @@ class Spill:
 
     def put(self, found: Delivered, spec: ListSpec) -> SpilledLists:
         """Append the lists of a scope and return where they can be read."""
-        k = spec.n_global
+        k = spec.indexed
         placed = SpilledLists(self.folder, spec, self._at["index"], self._at["typed"])
         parts: dict[str, NDArray[Any]] = {
             "index": found.index[:, :k],

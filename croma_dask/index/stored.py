@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -210,6 +210,7 @@ class StoredIndex:
                 f"{self.url} is an index of the kind {attrs['kind']!r}, this release knows "
                 f"{', '.join(KINDS)}; {_MEND}"
             )
+        check_frame(attrs, self.url)
 
     @property
     def attrs(self) -> dict[str, Any]:
@@ -379,16 +380,46 @@ def read_attrs(location: Location) -> dict[str, Any]:
         return {}
 
 
+def check_frame(attrs: Mapping[str, Any], url: str) -> None:
+    """Check what the attributes of an index say of its screening.
+
+    Raises
+    ------
+    StoreError
+        They name no distance that there is, or not how its rows are scaled.
+    """
+    # Those of an index that is older than the choice of a distance name neither.
+    if "distance" not in attrs and "scale" in attrs:
+        raise StoreError(f"{url} is damaged: its attributes lack distance; {_MEND}")
+    distance, scale = distance_of(attrs), attrs.get("scale")
+    if distance not in get_args(Distance):
+        raise StoreError(
+            f"{url} is an index of {distance!r} distances, this release knows "
+            f"{', '.join(get_args(Distance))}; {_MEND}"
+        )
+    is_power = isinstance(scale, float | int) and np.frexp(float(scale))[0] == 0.5
+    if distance != "cosine" and not is_power:
+        raise StoreError(f"{url} is damaged: its rows are scaled by {scale!r}; {_MEND}")
+
+
 def distance_of(attrs: Mapping[str, Any]) -> Distance:
     """Return the distance that the attributes of an index name; cosine where they name none."""
-    return "euclidean" if attrs.get("distance") == "euclidean" else "cosine"
+    found: Distance = attrs.get("distance", "cosine")
+    return found
 
 
-def read_frame(root: zarr.Group) -> Frame:
-    """Read the frame of an index that is being built."""
-    attrs = dict(root.attrs)
+def read_frame(root: zarr.Group, url: str) -> Frame:
+    """Read the frame of an index that is being built.
+
+    Raises
+    ------
+    StoreError
+        It is damaged.
+    """
+    attrs: dict[str, Any] = dict(root.attrs)
+    check_frame(attrs, url)
     mean = np.asarray(root["mean"][...])  # type: ignore[index]
-    return Frame(mean, distance_of(attrs), float(attrs.get("scale", 1.0)))  # type: ignore[arg-type]
+    return Frame(mean, distance_of(attrs), float(attrs.get("scale", 1.0)))
 
 
 def read_partition(root: zarr.Group, url: str) -> Partition:

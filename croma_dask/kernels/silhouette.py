@@ -78,66 +78,58 @@ def add_moments(x: Floats, origin: F64, group: I32, total: F64, square: F64) -> 
 
 @kernel
 def bound_rows(
-    x: Floats, origin: F64, group: I32, centres: F64, spread: F64, doubt: F64, size: I64,
-    label_of: I32, count: I64, relative: float, low: F64, high: F64,
+    x: Floats, origin: F64, label: I32, centres: F64, spread: F64, doubt: F64, count: I64,
+    relative: float, low: F64, high: F64,
 ) -> None:  # fmt: skip
     """Bounds of the silhouettes of rows, see :mod:`croma_dask.embedding.silhouette_bounds`.
 
     Parameters
     ----------
-    x, origin, group
-        As of :func:`add_moments`.
+    x, origin, label
+        As of :func:`add_moments`, whose groups are the labels.
     centres, spread
-        (D, G) centres of the groups less `origin`; (G,) mean squared distance of a group's rows
+        (D, L) centres of the labels less `origin`; (L,) mean squared distance of a label's rows
         from its centre, or a little more.
     doubt
-        (G,) how far from its centre what is given for it may lie.
-    size, label_of
-        (G,) rows and label of each group; the groups of a label lie one behind the other.
+        (L,) how far from its centre what is given for it may lie.
     count
-        (L,) rows of each label.
+        (L,) rows of each label; a label without any is passed over.
     relative
         What a computed distance may be off, relative to itself and to how far x is from `origin`.
     low, high
         (n,) result.
     """
-    d, n_groups = centres.shape
-    n_labels = count.shape[0]
-    v, squares = np.empty(d), np.empty(n_groups)
-    least, most = np.empty(n_labels), np.empty(n_labels)
+    d, n_labels = centres.shape
+    v, squares = np.empty(d), np.empty(n_labels)
     for i in range(x.shape[0]):
         length = 0.0
         for f in range(d):
             v[f] = np.float64(x[i, f]) - origin[f]
             length += v[f] * v[f]
-        mine = group[i]
-        own = label_of[mine]
+        own = label[i]
         if count[own] == 1:
             low[i] = high[i] = 0.0
             continue
-        least[:] = 0.0
-        most[:] = 0.0
         off = relative * math.sqrt(length)
         squares[:] = 0.0
         for f in range(d):
             across = centres[f]
-            for g in range(n_groups):
-                t = v[f] - across[g]
-                squares[g] += t * t
-        for g in range(n_groups):
-            apart = math.sqrt(squares[g])
-            slack = relative * apart + off + doubt[g]
-            near, far = max(0.0, apart - slack), apart + slack
-            n = np.float64(size[g])
-            c = label_of[g]
-            least[c] += n * near
-            # The row is one of its own group: of the others the mean square is n / (n - 1) as much.
-            others = n - 1.0 if g == mine else n
-            most[c] += math.sqrt(n * others * (far * far + spread[g]))
-        low_b, high_b = np.inf, np.inf
+            for c in range(n_labels):
+                t = v[f] - across[c]
+                squares[c] += t * t
+        low_a, high_a, low_b, high_b = 0.0, 0.0, np.inf, np.inf
         for c in range(n_labels):
-            if c != own and count[c] > 0:
-                low_b = min(low_b, least[c] / count[c])
-                high_b = min(high_b, most[c] / count[c])
-        low[i] = _width(most[own] / (count[own] - 1), low_b)
-        high[i] = _width(least[own] / (count[own] - 1), high_b)
+            if count[c] == 0:
+                continue
+            apart = math.sqrt(squares[c])
+            slack = relative * apart + off + doubt[c]
+            near, far = max(0.0, apart - slack), apart + slack
+            far = math.sqrt(far * far + spread[c])
+            if c == own:
+                # The row is one of them: of the others the mean square is n / (n - 1) as much.
+                more = np.float64(count[c]) / (count[c] - 1)
+                low_a, high_a = more * near, math.sqrt(more) * far
+            else:
+                low_b, high_b = min(low_b, near), min(high_b, far)
+        low[i] = _width(high_a, low_b)
+        high[i] = _width(low_a, high_b)

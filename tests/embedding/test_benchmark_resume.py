@@ -6,15 +6,18 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import croma_dask as cd
+from croma_dask.approximate import Approximation
 from croma_dask.embedding import run as run_module
+from croma_dask.embedding import sources as sources_module
 from croma_dask.embedding.inputs import expand_paths
 from croma_dask.embedding.label import Evaluated
 from croma_dask.embedding.outcome import (
@@ -27,6 +30,7 @@ from croma_dask.embedding.outcome import (
 )
 from croma_dask.embedding.request import Readings, Request
 from croma_dask.embedding.run import run_inputs
+from croma_dask.embedding.sources import READINGS_OF
 from croma_dask.options import merged
 from tests.helpers.samples import cells, digest_tree, write_h5ad
 
@@ -297,7 +301,7 @@ def test_run_again__other_versions_count(
 ) -> None:
     run(folder / "001.h5ad")
     asked.clear()
-    monkeypatch.setattr(run_module, "__version__", "0.0.0")
+    monkeypatch.setattr(sources_module, "__version__", "0.0.0")
     run(folder / "001.h5ad")
     assert [group(metrics) for _, metrics in asked] == ["all"]
 
@@ -372,6 +376,122 @@ def test_run_again__tries_a_metric_again_that_failed(
     assert not any(record.exc_info for record in told), "raised on purpose: no traceback"
 
 
+TABLES_OF = {
+    "bio": "bio_conservation_leiden_metrics/scvi/001_scvi.csv",
+    "predictions": "bio_conservation_leiden_predictions/scvi/001_scvi_leiden_labels.tsv",
+    "batch": "batch_mixing_leiden_metrics/scvi/001_scvi.csv",
+    "all bio": "scvi_bio_conservation_leiden_metrics_wide.csv",
+    "all batch": "scvi_batch_mixing_leiden_metrics_wide.csv",
+}
+
+
+def there(tables: Path) -> list[str]:
+    """Which tables of the first sample, and of all, there are."""
+    return [name for name, path in TABLES_OF.items() if (tables / path).exists()]
+
+
+def samples_of(path: Path) -> list[str]:
+    return pd.read_csv(path, dtype={"sample_id": str})["sample_id"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "then", "left"),
+    [
+        (other_rows, {}, ["bio", "all bio"]),
+        (other_labels, {}, ["bio", "all bio"]),
+        (other_batches, {}, ["bio", "predictions", "all bio"]),
+        (other_names, {}, ["bio", "batch", "all bio", "all batch"]),
+        (as_it_was, {}, list(TABLES_OF)),
+        (as_it_was, {"label": "site"}, ["bio", "all bio"]),
+        (other_rows, {"metrics": ["BRAS"], "batch": "batch_id"}, ["batch", "all batch"]),
+        (other_names, {"metrics": ["BRAS"], "batch": "batch_id"}, ["batch", "all batch"]),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_run_again__leaves_no_tables_of_another_embedding(
+    folder: Path, run: Callable, asked: list, tmp_path: Path, change: Callable, then: dict,
+    left: list[str], caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """Whoever asks for fewer metrics of a file that was replaced: the others are of the old one."""
+    path, tables = folder / "001.h5ad", tmp_path / "out" / "benchmark"
+    run(path)
+    assert there(tables) == list(TABLES_OF)
+    change(path)
+    caplog.clear()
+    run(path, **({"metrics": ["ASW"], "batch": None} | then))
+    assert there(tables) == left
+    told = [m for m in caplog.messages if m.startswith("001 by scvi: its ") and "deleted" in m]
+    gone = {"bio", "batch"} - set(left)
+    assert len(told) == len(gone)
+    # Nothing is left of it in the record either, and a run for all is right again.
+    asked.clear()
+    run(path)
+    assert there(tables) == list(TABLES_OF)
+
+
+def test_run_again__rows_of_another_embedding_leave_the_combined_tables(
+    folder: Path, run: Callable, asked: list, tmp_path: Path
+) -> None:
+    run(folder)
+    wide = tmp_path / "out" / "benchmark" / TABLES_OF["all batch"]
+    assert samples_of(wide) == list(SAMPLES)
+    other_rows(folder / "001.h5ad")
+    run(folder, metrics=["ASW"], batch=None)
+    assert samples_of(wide) == ["liver", "lung"]
+    assert samples_of(tmp_path / "out" / "benchmark" / TABLES_OF["all bio"]) == list(SAMPLES)
+    other_batches(folder / "001.h5ad")
+    run(folder / "001.h5ad", metrics="batch")
+    assert samples_of(wide) == ["001"]
+
+
+def test_run_again__for_fewer_metrics_keeps_the_others(
+    folder: Path, run: Callable, asked: list, tmp_path: Path
+) -> None:
+    run(folder)
+    before = digest_tree(tmp_path / "out")
+    asked.clear()
+    (found,) = run(folder / "001.h5ad", metrics=["ASW"], batch=None)
+    assert list(found.scores.outcomes) == ["ASW"]
+    run(folder, metrics=["ASW"], batch=None)
+    assert asked == []
+    assert digest_tree(tmp_path / "out") == before
+    run(folder, metrics=["ASW"], batch=None, force=True)
+    after = pd.read_csv(tmp_path / "out" / "benchmark" / TABLES_OF["all bio"])
+    assert not after.isna().any(axis=None)
+
+
+def test_run_again__for_other_metrics_adds_them(
+    folder: Path, run: Callable, tmp_path: Path
+) -> None:
+    """Bit for bit what one run for all of them gives."""
+    path = folder / "001.h5ad"
+    for metrics in (["ASW"], ["BRAS"], ["NMI"], ["GC"], ["ASW", "CiLISI"], ["ASW"]):
+        run(path, metrics=metrics)
+    run(path, metrics=FEW, outdir="whole")
+    mine, whole = digest_tree(tmp_path / "out"), digest_tree(tmp_path / "whole")
+    assert mine.keys() == whole.keys()
+    # The attributes of a record are in the order in which they were found.
+    differ = [name for name in mine if mine[name] != whole[name]]
+    assert all(name.endswith("record.json") for name in differ)
+    found, other = (values(run(path, metrics=FEW, outdir=name)) for name in ("out", "whole"))
+    assert found == other
+
+
+def test_run_again__a_search_of_another_kind_is_another_run(
+    folder: Path, tmp_path: Path, asked: list
+) -> None:
+    inputs = expand_paths(folder / "001.h5ad")
+    request = Request.of(None, "cell_type", "batch_id", "sample_id", 0)
+    options = merged(scratch=str(tmp_path / "scratch"))
+    ivf = Approximation("ivf")
+    for how in (None, ivf, replace(ivf, recall=0.9), replace(ivf, calibration=500),
+                replace(ivf, seed=1), replace(ivf, index="auto")):  # fmt: skip
+        for expected in (["all"], []):
+            asked.clear()
+            list(run_inputs(inputs, request, tmp_path / "out", options, how=how))
+            assert [group(metrics) for _, metrics in asked] == expected
+
+
 def test_run_again__a_killed_run_leaves_nothing_half_written_for_good(
     folder: Path, run: Callable, asked: list, tmp_path: Path
 ) -> None:
@@ -406,4 +526,4 @@ def test_run_inputs__order_of_inputs_is_that_of_the_long_table(
 def test_run_again__no_reading_is_forgotten() -> None:
     """One that no group of metrics is said to depend on would change numbers unseen."""
     known = {field.name for field in fields(Readings)}
-    assert {name for names in run_module.READINGS_OF.values() for name in names} == known
+    assert {name for names in READINGS_OF.values() for name in names} == known

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import tracemalloc
 import warnings
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croma_dask.embedding.bras import bras
+from croma_dask.embedding import moments
+from croma_dask.embedding.bras import BRAS_DEFINITION, bras, bras_bytes
+from croma_dask.embedding.bras_cells import Cells
 from croma_dask.embedding.outcome import Outcome
-from croma_dask.errors import SchemaError
+from croma_dask.errors import MemoryLimitError, SchemaError
 from croma_dask.index.source import ArraySource, TakenRows
+from croma_dask.memory import LIBRARIES
 from croma_dask.options import Options
 from tests.helpers.plain_metrics import bras as plain_bras
 
@@ -82,6 +88,46 @@ def test_bras__equals_scib_metrics(library: Any, offset: float, tolerance: float
         x, labels, batches, metric="cosine", between_cluster_distances="mean_other"
     )
     assert abs(outcome.value - float(expected)) < tolerance
+
+
+def brute_scores(x: Any, labels: np.ndarray, batches: np.ndarray) -> np.ndarray:
+    """Scores of cells in extended precision: all pairs, and the guard of tiny mean distances."""
+    u = np.asarray(x, np.longdouble)
+    u = u / np.sqrt((u * u).sum(axis=1, keepdims=True))
+    found = np.full(len(labels), np.nan)
+    for i, (label, batch) in enumerate(zip(labels, batches, strict=True)):
+        d = ((u - u[i]) ** 2).sum(axis=1) / 2
+        own, rest = (labels == label) & (batches == batch), (labels == label) & (batches != batch)
+        means = [d[own].sum() / (own.sum() - 1), d[rest].mean()]
+        a, o = (mean if mean >= 1e-12 else 0.0 for mean in means)
+        found[i] = 1 - abs(o - a) / max(a, o) if max(a, o) > 0 else 1.0
+    return found
+
+
+@pytest.mark.parametrize("width", [1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 3e-6, 1e-6])
+@pytest.mark.parametrize("kind", ["label", "batch", "first row elsewhere"])
+def test_bras__of_a_narrow_cone_is_as_exact_as_unit_vectors(width: float, kind: str) -> None:
+    """Label 0 is spread out, and label 1, or a batch of it, is a narrow cone somewhere else.
+
+    A float64 unit vector is off by 1e-16, of which the cone's width is that much larger a part.
+    """
+    rng = np.random.default_rng(13)
+    labels = np.repeat(np.arange(2, dtype=np.int32), 150)
+    batches = rng.integers(0, 3, 300).astype(np.int32)
+    x = rng.normal(size=(300, 20))
+    axis = rng.normal(size=20)
+    axis *= 5.0 / np.linalg.norm(axis)
+    narrow = (labels == 1) & ((batches == 0) | (kind != "batch"))
+    shift = 0.7 * rng.normal(size=(3, 20))[batches]
+    x[narrow] = axis + 5.0 * width / np.sqrt(20) * (rng.normal(size=(300, 20)) + shift)[narrow]
+    if kind == "first row elsewhere":
+        x[150] = -axis
+    outcome, scores = of(x, labels, batches)
+    expected = brute_scores(x, labels, batches)
+    error = np.abs(scores - expected)
+    assert error[labels == 0].max() < 4e-15
+    assert error[labels == 1].max() < 1e-13 + 2e-16 / width
+    assert abs(outcome.value - np.mean([expected[:150].mean(), expected[150:].mean()])) < 1e-10
 
 
 def test_bras__of_a_geometry_one_can_check_by_hand() -> None:
@@ -192,6 +238,90 @@ def test_bras__on_a_cluster_has_the_same_bits(
     assert not any(tmp_path.iterdir())
 
 
+# ---- memory --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def crowded() -> Rows:
+    """Several spans of rows, and almost as many cells as rows."""
+    rng = np.random.default_rng(14)
+    labels, batches = (rng.integers(0, m, 98_304).astype(np.int32) for m in (60, 2_000))
+    return rng.normal(size=(98_304, 16)).astype(np.float32), labels, batches
+
+
+def test_bras__holds_no_more_than_it_says(crowded: Rows) -> None:
+    x, labels, batches = crowded
+    of(x[:200], labels[:200] % 3, batches[:200] % 3)  # compiles
+    n_cells = Cells.of(labels, batches).size.size
+    terms = bras_bytes(len(x), 16, n_cells, 60, x.dtype, n_tasks=2)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        of(x, labels, batches, options=Options(threads=2))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 0.5 * sum(terms.values()) < peak < sum(terms.values())
+
+
+def test_bras__parts_are_added_as_they_come(crowded: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never more of them than fit are there at once, and how many does not move a bit."""
+    x, labels, batches = crowded
+    monkeypatch.setattr(moments, "_PART", 1 << 20)  # spans of one block
+    expected, scores = of(x, labels, batches)
+    held, most = weakref.WeakSet[Any](), 0
+    add = moments._add_span
+
+    def added(*args: Any) -> Any:
+        nonlocal most
+        part = add(*args)
+        held.add(part)
+        most = max(most, len(held))
+        return part
+
+    monkeypatch.setattr(moments, "_WAITING", 0)  # as many as run
+    monkeypatch.setattr(moments, "_add_span", added)
+    outcome, same = of(x, labels, batches, options=Options(threads=2))
+    assert most <= 3  # two, and the one that is being added
+    assert outcome == expected
+    np.testing.assert_array_equal(same, scores)
+
+
+def test_bras_bytes__of_few_cells_is_little() -> None:
+    few, many = (bras_bytes(10**6, 512, cells, 100, n_tasks=8) for cells in (1_000, 200_000))
+    assert sum(few.values()) < 450e6
+    assert max(many, key=lambda name: many[name]) == "sums by label and batch"
+    # However many cells there are, a task holds those of its rows only, and of fewer rows.
+    many = moments.moment_bytes(10**6, 512, 200_000, "f4", step=4096, n_tasks=8)
+    assert many["sums of the tasks"] <= 9 * 4096 * (512 * 8 + 16)
+
+
+@pytest.mark.parametrize(
+    ("memory", "fixed", "worst"),
+    [
+        (LIBRARIES + (20 << 20), 0, "libraries"),
+        (LIBRARIES + (20 << 20), 1 << 30, "values held besides"),
+    ],
+)
+def test_bras__refuses_what_does_not_fit_the_memory(
+    crowded: Rows, memory: int, fixed: int, worst: str
+) -> None:
+    x, labels, batches = crowded
+    with pytest.raises(MemoryLimitError, match=f"the largest term is '{worst}'") as told:
+        of(x, labels, batches, options=Options(threads=2, memory=memory), fixed=fixed)
+    assert "sums by label and batch 1" in str(told.value)
+    # Fewer tasks at once are tried before it gives up.
+    assert "with 1 task at once" in str(told.value)
+
+
+def test_bras__names_sums_that_do_not_fit_the_memory() -> None:
+    source = ArraySource(np.broadcast_to(np.float32(1), (40_000, 4_096)))
+    batches = np.arange(40_000, dtype=np.int32) // 2
+    labels = np.zeros(40_000, np.int32)
+    with pytest.raises(MemoryLimitError, match="the largest term is 'sums by label and batch'"):
+        of(source, labels, batches, options=Options(threads=2, memory="1GB"))
+
+
 # ---- edges ---------------------------------------------------------------------------------------
 
 
@@ -249,7 +379,7 @@ def test_bras__refuses_rows_without_a_direction(value: float, dtype: str) -> Non
         of(x, labels, batches)
     assert "rows 0, 3, 9, 12, 40 and 2 more (7 of 300)" in str(told.value)
     # As a failed metric its message is a part of the note, which ; would end.
-    failed = Outcome.failed(told.value, "bras_definition=cosine_mean_other")
+    failed = Outcome.failed(told.value, BRAS_DEFINITION)
     assert failed.note.count(";") == 1
 
 

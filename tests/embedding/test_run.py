@@ -13,13 +13,15 @@ import pytest
 import scipy.sparse
 
 import croma_dask as cd
+from croma_dask.embedding import run as run_module
+from croma_dask.embedding.failures import failed_metrics, told_failures
 from croma_dask.embedding.input_checks import check_inputs
 from croma_dask.embedding.input_data import open_h5ad, open_input
 from croma_dask.embedding.inputs import EmbeddingInput, expand_paths
 from croma_dask.embedding.label import Evaluated
 from croma_dask.embedding.outcome import Counts, Outcome, Scores
 from croma_dask.embedding.request import Request
-from croma_dask.embedding.run import failed_metrics, run_inputs
+from croma_dask.embedding.run import run_inputs
 from croma_dask.errors import InputWarning, MemoryLimitError, SchemaError, StoreError
 from croma_dask.options import merged
 from tests.helpers.samples import cells, write_h5ad
@@ -380,6 +382,90 @@ def test_run_inputs__tells_of_tables_that_are_of_other_runs(
         tmp_path / "out" / "benchmark" / "M_bio_conservation_leiden_metrics_wide.csv"
     )
     assert wide["sample_id"].tolist() == ["a", "b"]
+
+
+@pytest.fixture
+def raises(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
+    """What scoring a sample raises, by its name; others are scored."""
+    given: dict[str, Exception] = {}
+    evaluate = run_module.evaluate_embedding
+
+    def or_raise(*args: Any, dataset: str, **more: Any) -> Scores:
+        if dataset in given:
+            raise given[dataset]
+        return evaluate(*args, dataset=dataset, **more)
+
+    monkeypatch.setattr(run_module, "evaluate_embedding", or_raise)
+    return given
+
+
+def combined(tmp_path: Path, group: str, method: str = "M") -> pd.DataFrame:
+    name = f"{method}_{group}_leiden_metrics_wide.csv"
+    return pd.read_csv(tmp_path / "out" / "benchmark" / name)
+
+
+def test_run_inputs__one_that_cannot_be_scored_takes_no_other_down(
+    tmp_path: Path, raises: dict[str, Exception]
+) -> None:
+    """It fails in every metric, its tables are there, and those after it are scored."""
+    for name in ("a", "b", "c"):
+        write_h5ad(tmp_path / "M" / f"{name}.h5ad", *cells(8))
+    raises["b"] = SchemaError("row 7; is longer than 1e150")
+    request = request_of(["GC", "BRAS"], "batch_id")
+    a, b, c = run(tmp_path, tmp_path / "M", request=request)
+    why = "SchemaError: row 7; is longer than 1e150"
+    assert failed_metrics(b.scores) == {"GC": why, "BRAS": why}
+    assert list(b.scores.outcomes) == ["GC", "BRAS"]
+    assert (b.scores.bio, b.scores.batch) == (Counts(150, 6, 3), Counts(150, 6, 3, 2))
+    note = "metric_failed=SchemaError:row 7, is longer than 1e150"
+    assert b.scores.outcomes["GC"].note == note
+    assert b.scores.outcomes["BRAS"].note == f"{note};bras_definition=cosine_mean_other"
+    for one in (a, c):
+        assert not failed_metrics(one.scores)
+    for group, metric in (("bio_conservation", "GC"), ("batch_mixing", "BRAS")):
+        wide = combined(tmp_path, group)
+        assert wide["sample_id"].tolist() == ["a", "b", "c"]
+        assert wide[metric].isna().tolist() == [False, True, False]
+    raises.clear()
+    _, b, _ = run(tmp_path, tmp_path / "M", request=request)
+    assert not failed_metrics(b.scores), "it is tried again"
+    assert not combined(tmp_path, "batch_mixing")["BRAS"].isna().any()
+
+
+def test_run_inputs__rows_that_are_too_long_take_no_other_down(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        x, obs = cells(8)
+        x = x.astype(np.float64)
+        x[7, 2] = 1e200 if name == "b" else 0.0
+        write_h5ad(tmp_path / "M" / f"{name}.h5ad", x, obs)
+    run(tmp_path, tmp_path / "M")
+    wide = combined(tmp_path, "bio_conservation")
+    assert wide["sample_id"].tolist() == ["a", "b", "c"]
+    assert wide["GC"].isna().tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("disk full"), StoreError("a chunk is gone"), MemoryLimitError("too large")]
+)
+def test_run_inputs__what_ends_a_run_leaves_the_tables_of_what_is_done(
+    tmp_path: Path, raises: dict[str, Exception], error: Exception
+) -> None:
+    for name in ("a", "b", "c"):
+        write_h5ad(tmp_path / "M" / f"{name}.h5ad", *cells(8))
+    raises["b"] = error
+    with pytest.raises(type(error), match=str(error)):
+        run(tmp_path, tmp_path / "M")
+    assert combined(tmp_path, "bio_conservation")["sample_id"].tolist() == ["a"]
+
+
+def test_told_failures__is_one_line() -> None:
+    why = ValueError("no; not\nthis")
+    outcomes = {"ASW": Outcome.failed(why), "BRAS": Outcome.failed(why)}
+    all_failed = Scores("a", "M", outcomes)
+    assert told_failures(all_failed) == "all metrics: ValueError: no; not this"
+    some = Scores("a", "M", {**outcomes, "GC": Outcome(1.0), "ARI": Outcome.failed(KeyError("x"))})
+    assert told_failures(some) == "ASW, BRAS: ValueError: no; not this; ARI: KeyError: 'x'"
+    assert told_failures(Scores("a", "M", {"GC": Outcome(1.0)})) == ""
 
 
 def test_failed_metrics__says_what_was_raised() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import logging
 import math
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croma_dask.embedding import distance_layout, distance_sums, distance_tasks
+from croma_dask.embedding import silhouette_bounds as silhouette_bounds_module
 from croma_dask.embedding.distance_layout import SumsCost, lay_out_sums, task_bytes
 from croma_dask.embedding.distance_sums import grid_of
 from croma_dask.embedding.silhouette import asw, silhouette
-from croma_dask.embedding.silhouette_bounds import asw_interval, silhouette_bounds
+from croma_dask.embedding.silhouette_bounds import asw_interval, bounds_bytes, silhouette_bounds
 from croma_dask.errors import MemoryLimitError, SchemaError
 from croma_dask.index.source import ArraySource, TakenRows
 from croma_dask.memory import LIBRARIES
@@ -438,7 +441,7 @@ def test_silhouette__refuses_labels_that_do_not_fit() -> None:
     with pytest.raises(SchemaError, match="expected 50 labels"):
         silhouette(ArraySource(x), codes[1:], 3, options=ONE)
     with pytest.raises(SchemaError, match="expected 50 labels"):
-        silhouette_bounds(ArraySource(x), codes, 3, parts=codes[1:], options=ONE)
+        silhouette_bounds(ArraySource(x), codes[1:], 3, options=ONE)
 
 
 def test_lay_out_sums__stays_within_the_memory() -> None:
@@ -491,71 +494,58 @@ def ends(outcome: Any) -> tuple[float, float]:
     return low, high
 
 
-def odd_shapes(seed: int) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
-    """Rows, labels and parts on which bounds could fail."""
+def odd_shapes(seed: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Rows and labels on which bounds could fail."""
     rng = np.random.default_rng(seed)
     x, codes = clusters(seed, 120, int(rng.integers(1, 9)), 5, float(rng.choice([0, 1, 10])))
-    parts = rng.integers(0, 4, 120).astype(np.int32)
-    yield "as it is", x, codes, parts
-    yield "far away", x + 1e9, codes, parts
-    yield "far apart", x + 1e6 * codes[:, None], codes, parts
-    yield "one far row", np.where(np.arange(120)[:, None] == 3, x * 1e8, x), codes, parts
-    yield "tiny", x * 1e-170, codes, parts
-    yield "equal rows", np.round(x / 3), codes, parts
-    yield "all equal", np.tile(x[:1], (120, 1)), codes, parts
-    yield "equal labels", x[:5][codes], codes, parts
-    yield "equal parts", x[: 5 * 4][codes * 4 + parts], codes, parts
-    yield "on a line", np.outer(rng.normal(size=120) ** 3, np.ones(3)), codes, parts
-    sizes = np.repeat(np.arange(4, dtype=np.int32), [1, 1, 2, 116])
-    yield "few of most labels", x, sizes, parts
-    yield "a part a row", x, codes, np.arange(120, dtype=np.int32)
-    yield "on a ring", np.c_[np.cos(np.arange(120.0)), np.sin(np.arange(120.0))], codes, parts
+    yield "as it is", x, codes
+    yield "far away", x + 1e9, codes
+    yield "far apart", x + 1e6 * codes[:, None], codes
+    yield "one far row", np.where(np.arange(120)[:, None] == 3, x * 1e8, x), codes
+    yield "tiny", x * 1e-170, codes
+    yield "equal rows", np.round(x / 3), codes
+    yield "all equal", np.tile(x[:1], (120, 1)), codes
+    yield "equal labels", x[:5][codes], codes
+    yield "on a line", np.outer(rng.normal(size=120) ** 3, np.ones(3)), codes
+    yield "few of most labels", x, np.repeat(np.arange(4, dtype=np.int32), [1, 1, 2, 116])
+    yield "labels that do not occur", x, 3 * codes + 1
+    yield "almost a label a row", x, np.arange(120, dtype=np.int32) // 2
+    yield "on a ring", np.c_[np.cos(np.arange(120.0)), np.sin(np.arange(120.0))], codes
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_silhouette_bounds__contain_every_silhouette(seed: int) -> None:
-    for name, x, codes, parts in odd_shapes(seed):
+    for name, x, codes in odd_shapes(seed):
         exact = of(x, codes)
         if name == "tiny":  # whose squares are 0 in the brute force
             exact = of(x * 2.0**400, codes)
         n_labels = int(codes.max()) + 1
-        for divided in (None, parts):
-            source = ArraySource(x)
-            low, high = silhouette_bounds(source, codes, n_labels, parts=divided, options=ONE)
-            assert (low <= exact + 1e-12).all(), name
-            assert (high >= exact - 1e-12).all(), name
-            a, b = ends(asw_interval(source, codes, n_labels, parts=divided, options=ONE))
-            assert a <= math.fsum(exact) / exact.size <= b, name
+        source = ArraySource(x)
+        low, high = silhouette_bounds(source, codes, n_labels, options=ONE)
+        assert (low <= exact + 1e-12).all(), name
+        assert (high >= exact - 1e-12).all(), name
+        a, b = ends(asw_interval(source, codes, n_labels, options=ONE))
+        assert a <= math.fsum(exact) / exact.size <= b, name
 
 
-def test_silhouette_bounds__are_tight_where_a_part_is_a_point() -> None:
-    """A row a part, and labels of equal rows: nothing is left open but rounding."""
+def test_silhouette_bounds__are_tight_where_a_label_is_a_point() -> None:
+    """Labels of equal rows: nothing is left open but rounding."""
     x, codes = clusters(20, 60, 4, 3)
-    each = np.arange(60, dtype=np.int32)
-    for rows, parts in ((x, each), (x[:3][codes], None)):
-        a, b = ends(asw_interval(ArraySource(rows), codes, 3, parts=parts, options=ONE))
-        assert b - a < 1e-6
-    low, high = silhouette_bounds(ArraySource(x), codes, 3, parts=each, options=ONE)
-    np.testing.assert_allclose(low, of(x, codes), atol=1e-6)
-    np.testing.assert_allclose(high, of(x, codes), atol=1e-6)
+    rows = x[:3][codes]
+    a, b = ends(asw_interval(ArraySource(rows), codes, 3, options=ONE))
+    assert b - a < 1e-6
+    low, high = silhouette_bounds(ArraySource(rows), codes, 3, options=ONE)
+    np.testing.assert_allclose(low, of(rows, codes), atol=1e-6)
+    np.testing.assert_allclose(high, of(rows, codes), atol=1e-6)
 
 
-def test_silhouette_bounds__come_closer_with_distance_and_with_parts() -> None:
+def test_silhouette_bounds__come_closer_with_distance() -> None:
     widths = []
     for apart in (1.0, 10.0, 100.0):
         x, codes = clusters(21, 400, 10, 4, apart)
         a, b = ends(asw_interval(ArraySource(x), codes, 4, options=ONE))
         widths.append(b - a)
     assert widths[0] > widths[1] > widths[2]
-    # A label of two clumps: its centre lies between them, where no row is.
-    x, codes = clusters(22, 400, 10, 3)
-    half = (np.arange(400) % 2).astype(np.int32)
-    x[half == 1] += 8.0
-    whole, halves = (
-        ends(asw_interval(ArraySource(x), codes, 3, parts=parts, options=ONE))
-        for parts in (None, half)
-    )
-    assert halves[1] - halves[0] < 0.6 * (whole[1] - whole[0])
 
 
 def test_silhouette_bounds__blocks_and_threads_change_no_bit() -> None:
@@ -567,3 +557,44 @@ def test_silhouette_bounds__blocks_and_threads_change_no_bit() -> None:
     ):
         found = silhouette_bounds(source, codes, 4, options=Options(threads=3))
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.cluster
+def test_silhouette_bounds__on_a_cluster_have_the_same_bits(
+    cluster_client: Client, tmp_path: Path
+) -> None:
+    x, codes = clusters(24, 40_000, 3, 4)
+    expected = silhouette_bounds(ArraySource(x), codes, 4, options=ONE)
+    options = Options(scratch=str(tmp_path))
+    found = silhouette_bounds(ArraySource(x), codes, 4, options=options, client=cluster_client)
+    np.testing.assert_array_equal(found, expected)
+    assert not any(tmp_path.iterdir())
+
+
+def test_silhouette_bounds__refuse_what_does_not_fit_the_memory() -> None:
+    source = ArraySource(np.broadcast_to(np.float32(1), (40_000, 4_096)))
+    codes = np.arange(40_000, dtype=np.int32) // 3
+    options = Options(threads=2, memory="1GB")
+    with pytest.raises(MemoryLimitError, match="the largest term is 'sums by label'") as told:
+        asw_interval(source, codes, 13_334, options=options)
+    assert "with 1 task at once" in str(told.value)
+
+
+def test_bounds_bytes__is_what_they_hold() -> None:
+    rng = np.random.default_rng(25)
+    x, codes = rng.normal(size=(80_000, 12)), rng.integers(0, 9_000, 80_000).astype(np.int32)
+    run: dict[str, Any] = {"options": Options(threads=2)}
+    silhouette_bounds(ArraySource(x[:100]), np.arange(100, dtype=np.int32) % 3, 3, **run)
+    terms = bounds_bytes(len(x), 12, 9_000, x.dtype, n_tasks=2)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        # The first pass: the second one compares every row with every label.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(silhouette_bounds_module, "bound_rows", lambda *_: None)
+            asw_interval(ArraySource(x), codes, 9_000, **run)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # An array's rows are not copied, and bounds come when the parts have gone.
+    assert 0.3 * sum(terms.values()) < peak < sum(terms.values())

@@ -23,6 +23,7 @@ from croma_dask.embedding.outcome import (
 )
 from croma_dask.embedding.table_files import Places
 from croma_dask.embedding.table_record import read_sample, write_sample
+from croma_dask.embedding.table_stale import drop_stale, read_all, read_sources
 from croma_dask.embedding.tables import Group
 from croma_dask.errors import SchemaError
 
@@ -288,6 +289,115 @@ def test_write_sample__keeps_the_group_that_another_run_has_written(tmp_path: Pa
     assert bits(found.outcomes) == bits(scores.outcomes)
     assert sorted(found.sample_values) == ["ilisi", "silhouette"]
     assert found.predictions is not None
+
+
+def part(scores: Scores, *names: str, **more: Any) -> Scores:
+    """Scores as of a run that was asked for these metrics of labels only."""
+    outcomes = {name: scores.outcomes[name] for name in names}
+    nothing: dict[str, Any] = {"batch": None, "sample_values": {}, "predictions": None}
+    return replace(scores, outcomes=outcomes, **(nothing | more))
+
+
+def test_write_sample__adds_to_what_was_found_under_the_same_key(tmp_path: Path) -> None:
+    scores = make_scores()
+    silhouette = {"silhouette": scores.sample_values["silhouette"]}
+    write(tmp_path, part(scores, "ASW", sample_values=silhouette))
+    write(tmp_path, part(scores, "NMI", predictions=scores.predictions))
+    (table,) = write(tmp_path, part(scores, "FMI", "GC"))
+    assert [line.split(",")[2] for line in table.read_text().splitlines()[1:]] == [
+        "NMI", "FMI", "ASW", "GC",
+    ]  # fmt: skip
+    found = read(tmp_path, metrics=("NMI", "FMI", "ASW", "GC"))
+    assert found is not None
+    assert bits(found.outcomes) == bits(
+        {n: scores.outcomes[n] for n in ("NMI", "FMI", "ASW", "GC")}
+    )
+    assert list(found.sample_values) == ["silhouette"]
+    assert found.predictions is not None
+    # What is found anew counts.
+    write(tmp_path, replace(part(scores, "GC"), outcomes={"GC": Outcome(0.25)}))
+    found = read(tmp_path, metrics=("ASW", "GC"))
+    assert found is not None
+    assert found.outcomes["GC"].value == 0.25
+
+
+def test_write_sample__leaves_nothing_that_was_found_under_another_key(tmp_path: Path) -> None:
+    write(tmp_path, make_scores())
+    predictions = Places(tmp_path, "leiden").predictions("M", "001")
+    assert predictions.exists()
+    write(tmp_path, part(make_scores(), "GC"), keys={**KEYS, BIO: "of others"})
+    assert not predictions.exists()
+    assert {p.name for p in record_of(tmp_path).parent.iterdir()} == {"record.json", "ilisi.npy"}
+    found = read(tmp_path, metrics=("GC", *BATCH_METRICS), keys={**KEYS, BIO: "of others"})
+    assert found is not None
+    assert tuple(found.outcomes) == ("GC", *BATCH_METRICS)
+    assert read(tmp_path, metrics=("ASW",), keys={**KEYS, BIO: "of others"}) is None
+
+
+@pytest.mark.parametrize("name", ["001_M.csv", "001_M_leiden_labels.tsv", "silhouette.npy"])
+def test_write_sample__adds_to_nothing_that_was_changed(name: str, tmp_path: Path) -> None:
+    write(tmp_path, make_scores())
+    (path,) = [p for p in tmp_path.rglob(name) if "batch" not in str(p)]
+    truncate(path)
+    write(tmp_path, part(make_scores(), "GC"))
+    found = read(tmp_path, metrics=("GC",))
+    assert found is not None
+    assert not list(tmp_path.rglob("*_labels.tsv"))
+    assert read(tmp_path, metrics=("ASW",)) is None
+
+
+def test_read_all__gives_all_that_is_right_today(tmp_path: Path) -> None:
+    scores = make_scores()
+    scores.outcomes["GC"] = Outcome.failed(ValueError("no"))
+    write(tmp_path, scores)
+    names: Any = {"dataset": "001", "method": "M", "clustering": "leiden"}
+    found = read_all(tmp_path, **names, keys=KEYS)
+    assert bits(found.outcomes) == bits(scores.outcomes)
+    assert (found.bio, found.batch) == (scores.bio, scores.batch)
+    found = read_all(tmp_path, **names, keys={**KEYS, BIO: "of others"})
+    assert (tuple(found.outcomes), found.bio) == (BATCH_METRICS, None)
+    Places(tmp_path, "leiden").metrics(BATCH, "M", "001").unlink()
+    assert tuple(read_all(tmp_path, **names, keys=KEYS).outcomes) == BIO_METRICS
+    assert read_all(tmp_path / "nowhere", **names, keys=KEYS).outcomes == {}
+
+
+def test_drop_stale__deletes_what_is_of_another_key_and_nothing_else(tmp_path: Path) -> None:
+    names: Any = {"dataset": "001", "method": "M", "clustering": "leiden"}
+    paths = write(tmp_path, make_scores())
+    write(tmp_path, make_scores("002"))
+    others = {p: p.read_bytes() for p in tmp_path.rglob("*002*") if p.is_file()}
+    assert drop_stale(tmp_path, **names, keys=KEYS, groups=[BIO, BATCH]) == []
+    assert drop_stale(tmp_path, **names, keys={BIO: "x", BATCH: "y"}, groups=[]) == []
+    assert all(path.exists() for path in paths)
+    combined = [Places(tmp_path, "leiden").combined(g, "M", "wide") for g in (BIO, BATCH)]
+    for path in combined:
+        path.write_text("sample_id,method")
+    assert drop_stale(tmp_path, **names, keys={BIO: "x", BATCH: KEYS[BATCH]}, groups=[BIO]) == [BIO]
+    assert [path.exists() for path in paths] == [False, False, True]
+    assert [path.exists() for path in combined] == [False, True]
+    assert {p.name for p in record_of(tmp_path).parent.iterdir()} == {"record.json", "ilisi.npy"}
+    assert {p: p.read_bytes() for p in others} == others
+    found = read(tmp_path)
+    assert found is not None
+    assert tuple(found.outcomes) == BATCH_METRICS
+    # Tables without a record are somebody else's.
+    record_of(tmp_path).unlink()
+    assert drop_stale(tmp_path, **names, keys={BIO: "x", BATCH: "y"}, groups=[BATCH]) == []
+    assert paths[2].exists()
+
+
+@pytest.mark.parametrize("damage", [None, 7, {}, {"sources": 3}])
+def test_read_sources__survives_a_damaged_record(damage: Any, tmp_path: Path) -> None:
+    names: Any = {"dataset": "001", "method": "M", "clustering": "leiden"}
+    write(tmp_path, make_scores(), sources={BIO: {"rows": "abc", "batch": ["x", None]}})
+    assert read_sources(tmp_path, **names) == {
+        BIO: {"rows": "abc", "batch": ["x", None]}, BATCH: {},
+    }  # fmt: skip
+    record = json.loads(record_of(tmp_path).read_text())
+    record["groups"][BIO] = damage
+    record_of(tmp_path).write_text(json.dumps(record))
+    assert read_sources(tmp_path, **names) == {BIO: {}, BATCH: {}}
+    assert drop_stale(tmp_path, **names, keys=KEYS, groups=[BIO, BATCH]) == [BIO]
 
 
 def test_write_sample__that_is_killed_between_table_and_record_is_computed_again(

@@ -472,6 +472,80 @@ def test_benchmark__a_metric_that_failed_is_told_at_the_end(tmp_path: Path) -> N
     assert run(*call, code=5).stderr.count("error: ") == 1
 
 
+def test_benchmark__an_input_that_cannot_be_scored_is_told_at_the_end(
+    folder: Path, instant: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate = run_module.evaluate_embedding
+
+    def or_raise(*args: Any, dataset: str, **more: Any) -> Any:
+        if dataset == "liver":
+            raise cd.SchemaError("rows 3, 8 are\nlonger than 1e150")
+        return evaluate(*args, dataset=dataset, **more)
+
+    monkeypatch.setattr(run_module, "evaluate_embedding", or_raise)
+    result = run(folder / "scvi", "--batch-key", "batch_id", "--output-dir", tmp_path, code=5)
+    assert instant == ["scvi/001", "scvi/lung"]
+    errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert errors == [
+        "error: liver by scvi: failed all metrics: SchemaError: rows 3, 8 are longer than 1e150"
+    ]
+    for group in ("bio_conservation", "batch_mixing"):
+        wide = table(tmp_path / "benchmark" / f"scvi_{group}_leiden_metrics_wide.csv")
+        assert wide["sample_id"].tolist() == list(SAMPLES)
+        assert wide.iloc[:, 2:].isna().all(axis=1).tolist() == [False, True, False]
+
+
+# ---- the approximate index -------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_benchmark__searches_through_an_index(tmp_path: Path) -> None:
+    """Notes tell its recall, a second call takes all from the record, and no index is left."""
+    path = write_h5ad(tmp_path / "M" / "a.h5ad", *cells(1, 3000))
+    out = tmp_path / "out"
+    call = (path, "--metrics", "GC,iLISI", "--batch-key", "batch_id", "--index", "ivf",
+            "--calibration", "200", "--output-dir", out)  # fmt: skip
+    run(*call, "--out", tmp_path / "r.nc")
+    notes = pd.concat(
+        table(out / "benchmark" / f"M_{group}_leiden_metrics_long.csv")
+        for group in ("bio_conservation", "batch_mixing")
+    ).set_index("metric")["note"]
+    assert list(notes.index) == ["GC", "iLISI"]
+    assert notes.str.contains("index=ivf;recall=").all(), notes.tolist()
+    with xr.open_dataset(tmp_path / "r.nc") as found:
+        assert found.attrs["index"] == "ivf"
+    assert not [p for p in tmp_path.rglob("*.ivf.zarr")]
+    assert [p.name for p in out.iterdir()] == ["benchmark"]
+    before = digest_tree(out)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(run_module, "evaluate_embedding", None)
+        run(*call)
+    assert digest_tree(out) == before
+
+
+def test_benchmark__another_search_is_another_run(
+    folder: Path, instant: list[str], tmp_path: Path
+) -> None:
+    call = (folder / "scvi" / "001.h5ad", *QUICK, "--output-dir", tmp_path / "out")
+    for number, more in enumerate(
+        [(), ("--index", "ivf"), ("--index", "ivf", "--recall", "0.9"), ("--index", "pynndescent"),
+         ("--index", "ivf", "--calibration", "500"), ("--index", "auto")]
+    ):  # fmt: skip
+        for _ in range(2):
+            run(*call, *more, "-q")
+            assert len(instant) == number + 1
+
+
+def test_benchmark__refuses_a_search_that_cannot_be_meant(
+    folder: Path, instant: list[str], tmp_path: Path
+) -> None:
+    call = (folder / "scvi", *QUICK, "--output-dir", tmp_path / "out", "--index")
+    assert "'annoy' is not one of" in refused(*call, "annoy")
+    assert "recall must be in (0, 1]" in refused(*call, "ivf", "--recall", "2")
+    assert "calibration must be at least 100" in refused(*call, "ivf", "--calibration", "5")
+    assert instant == []
+
+
 # ---- scratch and processes -------------------------------------------------------------------
 
 

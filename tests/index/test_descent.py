@@ -555,3 +555,28 @@ def test_score__refuses_a_graph_with_too_few_neighbours(tmp_path: Path) -> None:
     index = cd.build_index(x, "pynndescent", path=tmp_path / "i.zarr", n_neighbors=8)
     with pytest.raises(SchemaError, match=r"more than the 8 neighbours .*n_neighbors=20"):
         cd.score(x, frame, confounder="center", index=index, k_candidates=[11], calibration=100)
+
+
+@pytest.mark.filterwarnings("ignore::croma_dask.errors.RecallWarning")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_search__through_graphs_of_euclidean_distances(dtype: Any, tmp_path: Path) -> None:
+    """Graphs are of centred and scaled rows; distances that are found are those of the rows."""
+    import croma_dask as cd
+    from tests.index.test_euclidean_index import assert_good, rows, searched
+
+    x = (rows(1_500, D) * 1e30 if dtype == np.float64 else rows(1_500, D)).astype(dtype)
+    with cd.set_options(quiet=True, threads=2, scratch=str(tmp_path / "scratch")):
+        index = cd.build_index(
+            x, "pynndescent", path=tmp_path / "i.zarr", cluster_rows=50, shard_rows=500,
+            n_neighbors=30, distance="euclidean",
+        )  # fmt: skip
+        assert index.partition.n_shards >= 3
+        assert_good(searched(x, index), x, 0.95)
+        # Alone in a group of many: rows that their graph cannot serve.
+        group = np.arange(1_500, dtype=np.int32) // 40
+        crowded = searched(x, index, group=group, start_k=60)
+    near = crowded.index[crowded.sample.rows]
+    assert (group[near] != group[crowded.sample.rows, None]).all()
+    hit = [np.isin(a, b).mean() for a, b in zip(crowded.sample.exact.index,
+                                                crowded.sample.approx.index, strict=True)]  # fmt: skip
+    assert np.mean(hit) > 0.95
