@@ -83,7 +83,7 @@ class Request:
     metrics
         In the order of :data:`croma_dask.embedding.outcome.METRIC_NAMES`.
     label, batch, sample_id
-        Columns; `batch` is None where no metric looks at it.
+        Columns; `batch` is None where nothing looks at it.
     batch_max_cells
         Rows of the sample for the metrics of batches; 0 for all rows.
     how
@@ -125,9 +125,12 @@ class Request:
             raise SchemaError(f"batch_max_cells is a whole number, found {batch_max_cells!r}")
         if batch_max_cells < 0:
             raise SchemaError(f"batch_max_cells is 0 (all rows) or more, found {batch_max_cells}")
-        mixing = any(name in BATCH_METRICS for name in chosen)
+        # Rows without batch are to be left out of all metrics, whichever these are.
+        needed = readings.get("missing_batches") == "all_metrics" or any(
+            name in BATCH_METRICS for name in chosen
+        )
         return cls(
-            chosen, label, batch if mixing else None, sample_id, int(batch_max_cells),
+            chosen, label, batch if needed else None, sample_id, int(batch_max_cells),
             Readings(**readings),
         )  # fmt: skip
 

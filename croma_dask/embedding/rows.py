@@ -83,7 +83,7 @@ def choose_rows(
     manifest
         Frame, mapping of columns, or a :class:`StoredCohort`.
     label, batch
-        Columns.
+        Columns; no batch where neither metrics nor `missing_batches` look at it.
     bio, mixing
         Which groups of metrics are wanted.
     missing_batches
@@ -107,8 +107,7 @@ def choose_rows(
     has_label = labels >= 0
     _tell(~has_label, label, "all metrics")
     batches = batch_names = None
-    if mixing:
-        assert batch is not None
+    if batch is not None:
         batches, batch_names = _codes(manifest, batch)
         without = has_label & (batches < 0)
         what = "all metrics" if missing_batches == "all_metrics" else "the metrics of batches"
@@ -121,7 +120,7 @@ def choose_rows(
         if batches is not None and missing_batches == "all_metrics":
             used = used & (batches >= 0)
         bio_rows = GroupRows(_rows(used), _taken(labels, names, used))
-    if batches is not None and batch_names is not None:
+    if mixing and batches is not None and batch_names is not None:
         used = has_label & (batches >= 0)
         mixing_rows = GroupRows(
             _rows(used), _taken(labels, names, used), _taken(batches, batch_names, used)
@@ -154,9 +153,10 @@ def read_text(manifest: Any, column: str | None) -> Callable[[int, int], NDArray
 
 
 def _sampled(group: GroupRows, most: int) -> GroupRows:
-    if not 0 < most < group.n_rows:
-        return group
     assert group.batch is not None
+    # Of one batch nothing is computed: its rows are counted as they are.
+    if not 0 < most < group.n_rows or len(group.batch.names) < 2:
+        return group
     taken = stratified_subsample(group.label.codes, group.batch.codes, most)
     used = np.zeros(group.n_rows, bool)
     used[taken] = True

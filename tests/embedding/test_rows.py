@@ -89,8 +89,6 @@ def test_choose_rows__batches_that_nobody_looks_at_need_not_be_there() -> None:
         found = choose_rows(frame, "label", None, bio=True, mixing=False)
         assert found.bio is not None
         assert found.bio.rows is None
-        # Named, but of no use: not looked at either.
-        choose_rows(frame, "label", "batch", bio=True, mixing=False, missing_batches="all_metrics")
 
 
 @pytest.mark.parametrize(
@@ -186,3 +184,28 @@ def test_check_columns__names_what_is_not_there(label: str, batch: str, said: st
         check_columns(["label", "batch"], label, batch, "whose: ")
     check_columns(["label", "batch"], "label", None)
     check_columns(["label", "batch"], "label", "batch")
+
+
+def test_embedding_benchmark__leaves_rows_without_batch_out_of_whatever_is_asked_for() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({
+        "cell_type": rng.integers(0, 3, 60).astype(str),
+        "batch_id": [None] * 10 + ["a", "b"] * 25,
+    })  # fmt: skip
+    x = rng.normal(size=(60, 4))
+    for metrics in (["ASW"], ["ASW", "BRAS"]):
+        with pytest.warns(cd.InputWarning, match="left out of all metrics"):
+            found = cd.embedding_benchmark(
+                x, frame, batch="batch_id", metrics=metrics, missing_batches="all_metrics"
+            )
+        assert found.n_cells.sel(metric="ASW").item() == 50
+
+
+def test_embedding_benchmark__of_one_batch_nothing_is_drawn() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"cell_type": ["a", "b"] * 30, "batch_id": ["x"] * 60})
+    found = cd.embedding_benchmark(
+        rng.normal(size=(60, 4)), frame, batch="batch_id", metrics=["BRAS"], batch_max_cells=20
+    )
+    assert found.n_cells.item() == 60
+    assert found.note.item().startswith("insufficient_batches;")
