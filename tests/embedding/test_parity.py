@@ -29,8 +29,9 @@ CLUSTERED = ("NMI", "HOM", "COM", "FMI", "ARI")
 LISI = ("cLISI", "iLISI", "CiLISI")
 
 REAL = ("symphony", "symphony_broad")
-SMALL = ("forty_identical",)
-SLOW = ("pbmc68k", *(name for name in AWKWARD if name not in SMALL))
+# The others take the reference another minute.
+QUICK = ("symphony", "rare", "missing")
+SLOW = tuple(name for name in (*REAL, *GENERATED, *AWKWARD, "pbmc68k") if name not in QUICK)
 
 
 def benchmark(embedding: Embedding, **how: Any) -> xr.Dataset:
@@ -125,7 +126,7 @@ def case_of(name: str, request: pytest.FixtureRequest) -> Case:
 
 @pytest.fixture(
     params=[
-        *REAL, *GENERATED, *SMALL, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)
+        *QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)
     ]
 )  # fmt: skip
 def case(request: pytest.FixtureRequest) -> Case:
@@ -302,6 +303,7 @@ def test_kmeans__clusters_as_scikit_learn_does(missing: Case) -> None:
     same_values(found, expected, CLUSTERED, EXACT)
 
 
+@pytest.mark.slow
 def test_batch_max_cells__draws_the_scorer_s_rows(rare: Case) -> None:
     # 350: what is left over goes to one stratum, so that no order of equal fractions shows. The
     # scorer's is that of numpy's unstable sort, here it is that of the strata.
