@@ -62,6 +62,9 @@ log = logging.getLogger("croma_dask")
 _USUAL_K, _USUAL_M = 51, 5
 """Lists for which shards are cut; longer ones may want shorter shards."""
 
+_USUAL_N = 60
+"""Neighbours of a row in a graph, where nobody asks for more."""
+
 _LARGEST_SHARD = 1 << 17
 
 _SPAN = 1 << 17
@@ -75,7 +78,7 @@ def build_index(
     path: str | os.PathLike[str] | None = None,
     cluster_rows: int | None = None,
     shard_rows: int | None = None,
-    n_neighbors: int = 60,
+    n_neighbors: int = _USUAL_N,
     seed: int = 0,
     distance: Distance = "cosine",
     overwrite: bool = False,
@@ -186,7 +189,7 @@ def open_index(
 
 def find_index(
     wanted: Any, embedding: Embedding, source: RowSource, fingerprint: str, frame: Frame,
-    options: Options, *, client: Any, n_tasks: int, keep: contextlib.ExitStack,
+    options: Options, *, client: Any, n_tasks: int, keep: contextlib.ExitStack, k: int = 0,
 ) -> StoredIndex:  # fmt: skip
     """Open the index that a search shall use; build it where there is none yet.
 
@@ -200,6 +203,8 @@ def find_index(
         As in `build`.
     keep
         Deletes an index that can lie nowhere (that of an array) when the caller is done.
+    k
+        Neighbours of a row that are asked for: an index that is built now has as many.
 
     Raises
     ------
@@ -212,7 +217,7 @@ def find_index(
         index = StoredIndex(place)
         index.matches(fingerprint, frame.distance)
         return index
-    recipe = Recipe(str(wanted), distance=frame.distance)
+    recipe = Recipe(str(wanted), n_neighbors=max(_USUAL_N, k + 9), distance=frame.distance)
     if embedding.stored:
         place = Location.of(
             beside(embedding.data.url, recipe.kind, recipe.distance),

@@ -193,7 +193,7 @@ def search(
     if how is not None:
         index = find_index(
             how.index, embedding, source, digest, profile.frame(distance), options, client=client,
-            n_tasks=n_tasks, keep=keep,
+            n_tasks=n_tasks, keep=keep, k=spec.n_global,
         )  # fmt: skip
         neighbors, sample = search_index(
             index, embedding, scopes[0], spec, how, options, client=client, n_tasks=n_tasks,
