@@ -13,7 +13,6 @@ from croma_dask.cluster import active_client, for_client, tasks_a_process, worke
 from croma_dask.cohort.align import Embedding
 from croma_dask.cohort.store import StoredCohort
 from croma_dask.cost import exact_seconds, product_rate
-from croma_dask.embedding.benchmark import check_jobs, jobs_of, open_job
 from croma_dask.embedding.bras import bras_bytes
 from croma_dask.embedding.bras_cells import Cells
 from croma_dask.embedding.budget import Budget, leiden_bytes
@@ -21,6 +20,7 @@ from croma_dask.embedding.clustering import kmeans_bytes
 from croma_dask.embedding.distance_layout import SumsCost, lay_out_sums, task_bytes
 from croma_dask.embedding.input_data import open_h5ad
 from croma_dask.embedding.inputs import EmbeddingInput
+from croma_dask.embedding.jobs import check_jobs, jobs_of, open_job
 from croma_dask.embedding.kbet_plan import label_bytes, labels_at_once
 from croma_dask.embedding.needs import Needs
 from croma_dask.embedding.request import Request

@@ -49,6 +49,11 @@ def open_table(item: Any, at: int) -> tuple[str, pd.DataFrame]:
         engine = "zarr" if path.endswith(".zarr") else "h5netcdf"
         with xr.open_dataset(path, engine=engine) as opened:
             return _from_dataset(path, opened)
+    if os.path.isdir(path):
+        raise SchemaError(
+            f"{path} is a folder: name its wide tables, for example "
+            f"{path.rstrip('/')}/benchmark/*_leiden_metrics_wide.csv"
+        )
     import fsspec
 
     with fsspec.open(path, "rb", compression="infer") as raw, _speaking_of(path):

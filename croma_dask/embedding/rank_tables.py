@@ -114,7 +114,8 @@ class _Cells:
             others = list(dict.fromkeys(self.source[key] for key in twice))
             raise SchemaError(
                 f"(sample_id, method) rows are given twice: {name_items(pairs)}, in "
-                f"{', '.join(others)} and {name}; keep one of each"
+                f"{', '.join(others)} and {name}; keep one of each (tables of two clusterings are "
+                "two: name those of one, such as *_leiden_metrics_wide.csv)"
             )
         self.value.update(zip(keys, values.tolist(), strict=True))
         self.source.update(dict.fromkeys(keys, name))

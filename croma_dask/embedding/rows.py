@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -129,10 +130,12 @@ def choose_rows(
     return Rows(n, bio_rows, mixing_rows)
 
 
-def read_text(manifest: Any, column: str | None) -> Callable[[int, int], NDArray[np.object_]]:
+def read_text(
+    manifest: Any, column: str | None, *, told: bool = False
+) -> Callable[[int, int], NDArray[np.object_]]:
     """Return what reads a column of rows lo..hi as text; row numbers where there is no such column.
 
-    Missing cells are ``""``.
+    Missing cells are ``""``. What a column has to be warned of is not said again where it was told.
     """
     stored = isinstance(manifest, StoredCohort)
     if column is None or column not in list(manifest.columns):
@@ -148,8 +151,11 @@ def read_text(manifest: Any, column: str | None) -> Callable[[int, int], NDArray
             return found
 
         return read
-    ids = to_text(manifest[column], column)
-    return lambda lo, hi: ids[lo:hi]
+    with warnings.catch_warnings():
+        if told:
+            warnings.simplefilter("ignore", InputWarning)
+        texts = to_text(manifest[column], column)
+    return lambda lo, hi: texts[lo:hi]
 
 
 def _sampled(group: GroupRows, most: int) -> GroupRows:

@@ -115,6 +115,8 @@ def write_sample(
     digests = {name: _write_array(array_path(folder, name), array) for name, array in kept.items()}
     for group in GROUPS:
         before = earlier.get(group)
+        if before is None:
+            _tell_replaced(scores, group, sections)
         merged = scores if before is None else _with_earlier(scores, before)
         frame = long_table(merged, group)
         counts = counts_of(scores, group)
@@ -170,6 +172,18 @@ def _with_earlier(scores: Scores, before: Section) -> Scores:
         scores, outcomes={**before.outcomes, **scores.outcomes},
         attrs={**before.attrs, **scores.attrs},
     )  # fmt: skip
+
+
+def _tell_replaced(scores: Scores, group: Group, sections: Mapping[str, Any]) -> None:
+    """Tell of values that go because they were computed on other rows or in another way."""
+    held = sections.get(group)
+    there = held.get("outcomes") if isinstance(held, dict) else None
+    gone = [name for name in there or () if name not in scores.outcomes]
+    if gone and any(name in scores.outcomes for name in GROUPS[group]):
+        log.warning(
+            "%s by %s: %s of an earlier run go, which were computed on other data, with another "
+            "batch column or in another way", scores.dataset, scores.method, ", ".join(gone),
+        )  # fmt: skip
 
 
 def read_sample(

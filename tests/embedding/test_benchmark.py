@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -152,6 +153,22 @@ def test_benchmark__an_embedding_that_is_not_there(embedding: Embedding, found: 
     )
 
 
+def test_benchmark__rows_that_have_ids_are_matched(embedding: Embedding, found: xr.Dataset) -> None:
+    """Results are in the order of the manifest, by which folds and clusters go."""
+    order = np.random.default_rng(0).permutation(240)
+    ids = embedding.obs["sample_id"].to_numpy()
+    shuffled = pd.DataFrame(embedding.x[order], index=ids[order])
+    named = xr.DataArray(
+        embedding.x[order].T, dims=("feature", "sample"),
+        coords={"sample_id": ("sample", ids[order])},
+    )  # fmt: skip
+    for features in (shuffled, named):
+        matched = score(features, embedding.obs)
+        assert_rows_equal(matched, found, METRIC_NAMES)
+        for variable in (*SAMPLE_VALUES, "cluster", "sample_id"):
+            np.testing.assert_array_equal(matched[variable].values, found[variable].values)
+
+
 def test_benchmark__rows_without_ids_are_numbered(embedding: Embedding) -> None:
     obs = embedding.obs.drop(columns="sample_id")
     found = score(embedding.x, obs, metrics=["GC"])
@@ -225,6 +242,12 @@ def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"batch_max_cells": "9"}, "a whole number, found '9'"),
         ({"batch_max_cells": True}, "a whole number, found True"),
         ({"batch_max_cells": None}, "a whole number, found None"),
+        ({"index": "nope"}, "index is 'exact', 'auto', 'ivf'"),
+        ({"index": None}, "found None"),
+        ({"recall": 1.5}, "recall must be in"),
+        ({"probes": 0}, "probes"),
+        ({"calibration": 3}, "calibration must be at least"),
+        ({"seed": -1}, "seed must be 0 or larger"),
     ],
     ids=str,
 )
@@ -262,6 +285,28 @@ def test_benchmark__refuses_what_cannot_be_told_apart(
     manifest = embedding.obs if more.pop("manifest", False) else None
     with pytest.raises(cd.SchemaError, match=said):
         score(given(embedding.x, embedding.obs), manifest, **more)
+
+
+@pytest.mark.usefixtures("_nothing_runs")
+@pytest.mark.parametrize("column", ["cell_type", "batch_id", "sample_id"])
+def test_benchmark__refuses_names_of_several_kinds(embedding: Embedding, column: str) -> None:
+    obs = embedding.obs.copy()
+    obs.loc[3, column] = 3
+    with pytest.raises(cd.SchemaError, match=f"column '{column}' mixes values of type int, str"):
+        score(embedding.x, obs)
+
+
+def test_benchmark__says_once_that_names_become_one(
+    embedding: Embedding, found: xr.Dataset
+) -> None:
+    obs = embedding.obs.copy()
+    obs.loc[::2, "cell_type"] = obs.loc[::2, "cell_type"] + " "
+    with pytest.warns(cd.InputWarning) as told:
+        same = score(embedding.x, obs)
+    assert [str(warning.message) for warning in told] == [
+        "column 'cell_type': values that differ only by blanks around them are one: 'L', 'k', 'm'"
+    ]
+    assert_same_bits(same, found)
 
 
 def test_benchmark__refuses_a_store_that_is_not_there(embedding: Embedding, tmp_path: Path) -> None:
@@ -475,11 +520,13 @@ def test_missing_batches__readings(embedding: Embedding, found: xr.Dataset) -> N
     with pytest.warns(cd.InputWarning, match=r"rows 7, 8, 100, 101 \(4 of 240\).*of all metrics"):
         gone = score(embedding.x, obs, missing_batches="all_metrics")
     assert_rows_equal(gone, alone, METRIC_NAMES)
-    # Where no metric looks at batches, nothing is known of them.
+    # Whichever metrics are asked for, the rows are the same.
+    with pytest.warns(cd.InputWarning):
+        bio = score(embedding.x, obs, metrics="bio", missing_batches="all_metrics")
+    assert_rows_equal(bio, alone, BIO_METRICS)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        bio = score(embedding.x, obs, metrics="bio", missing_batches="all_metrics")
-    assert_rows_equal(bio, found, BIO_METRICS)
+        assert_rows_equal(score(embedding.x, obs, metrics="bio"), found, BIO_METRICS)
 
 
 # ---- votes that are searched again -----------------------------------------------------------

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import random
 import re
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -160,6 +163,13 @@ def test_benchmark__workers(
         assert_same_bits(score(place, client=cluster_client, **NAMES), expected)
         with cluster_client.as_current():
             assert_same_bits(score(embedding, **NAMES), expected)
+    obs = embedding.obs.copy()
+    obs.loc[::9, "cell_type"], obs.loc[::7, "batch_id"] = None, None
+    other = {"clustering": "kmeans", "kbet_expected": "dataset", "batch_max_cells": 150, **NAMES}
+    with warnings.catch_warnings(), engine("streamed", range_rows=97):
+        warnings.simplefilter("ignore", cd.InputWarning)
+        left = score(embedding.x, obs, **other)
+        assert_same_bits(score(embedding.x, obs, client=cluster_client, **other), left)
 
 
 STEPS = {
@@ -223,6 +233,20 @@ def test_benchmark__resumed_within_the_search(
         assert_same_bits(score(embedding, **NAMES), expected)
 
 
+def test_benchmark__what_is_kept_on_demand_is_used_again(
+    embedding: Embedding, expected: xr.Dataset, scratch: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with engine("streamed", range_rows=97):
+        assert_same_bits(score(embedding, keep_scratch=True, **NAMES), expected)
+        kept = sorted(scratch.rglob("lists-*.npz"))
+        assert kept
+        caplog.clear()
+        assert_same_bits(score(embedding, keep_scratch=True, **NAMES), expected)
+        assert sorted(scratch.rglob("lists-*.npz")) == kept
+        assert "used again" in caplog.text
+        assert_same_bits(score(embedding, resume=False, **NAMES), expected)
+
+
 def test_benchmark__other_readings_do_not_take_what_was_found_for_these(
     embedding: Embedding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,3 +307,29 @@ def test_benchmark__rows_that_are_left_out_leave_no_trace(embedding: Embedding, 
     assert np.isnan(found["kbet"].values[out]).all()
     assert (found["cluster"].values[out[:50]] == -1).all()
     np.testing.assert_array_equal(found["cluster"].values[labelled], bio["cluster"].values)
+
+
+CHILD = """
+import hashlib
+from tests.helpers.benchmarks import SAMPLE_VALUES, cells, score
+
+found = score(cells(n=260))
+digest = hashlib.sha256()
+for name in ("value", *SAMPLE_VALUES, "cluster"):
+    digest.update(found[name].values.tobytes())
+digest.update(repr(found["note"].values.tolist()).encode())
+print(digest.hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_benchmark__other_processes() -> None:
+    """No set is walked in the order that a process has by chance."""
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", CHILD], check=True, stdout=subprocess.PIPE, text=True,
+            cwd=Path(__file__).resolve().parents[2], env=os.environ | {"PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert len(found) == 1

@@ -209,3 +209,11 @@ def test_embedding_benchmark__of_one_batch_nothing_is_drawn() -> None:
     )
     assert found.n_cells.item() == 60
     assert found.note.item().startswith("insufficient_batches;")
+
+
+def test_embedding_benchmark__names_rows_by_the_index_of_an_obs() -> None:
+    names = [f"BC{i}-1" for i in range(20)]
+    frame = pd.DataFrame({"cell_type": ["a", "b"] * 10}, index=names)
+    found = cd.embedding_benchmark(np.random.default_rng(0).normal(size=(20, 3)), frame,
+                                   metrics=["ASW"])  # fmt: skip
+    assert found.sample_id.values.tolist() == names

@@ -577,6 +577,6 @@ def test_search__through_graphs_of_euclidean_distances(dtype: Any, tmp_path: Pat
         crowded = searched(x, index, group=group, start_k=60)
     near = crowded.index[crowded.sample.rows]
     assert (group[near] != group[crowded.sample.rows, None]).all()
-    hit = [np.isin(a, b).mean() for a, b in zip(crowded.sample.exact.index,
-                                                crowded.sample.approx.index, strict=True)]  # fmt: skip
+    lists = crowded.sample.exact.index, crowded.sample.approx.index
+    hit = [np.isin(a, b).mean() for a, b in zip(*lists, strict=True)]
     assert np.mean(hit) > 0.95

@@ -273,9 +273,7 @@ def test_build_index__takes_no_index_of_the_other_distance_for_its_own(
         cd.build_index(data, path=place, **(BUILD | {"distance": there}))
     else:
         cut_build(data, place, 1, distance=there)
-    with pytest.raises(
-        StoreError, match=f"distance differs: '{there}' there, '{other}' asked for"
-    ):
+    with pytest.raises(StoreError, match=f"distance differs: '{there}' there, '{other}' asked for"):
         cd.build_index(data, path=place, **(BUILD | {"distance": other}))
     index = cd.build_index(data, path=place, overwrite=True, **(BUILD | {"distance": other}))
     assert index.distance == other
@@ -303,7 +301,8 @@ def test_search__auto_takes_the_index_of_its_own_distance(
         again = cd.embedding_benchmark(place, index="auto", **BENCHMARK)
         assert "building an index" not in caplog.text
     assert built_there == [False, True]
-    assert "recall" in about(first) and "recall" in about(again)
+    assert "recall" in about(first)
+    assert "recall" in about(again)
     np.testing.assert_array_equal(first["value"], again["value"])
 
 
