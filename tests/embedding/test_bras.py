@@ -225,6 +225,7 @@ def test_bras__chunks_threads_and_dtype_change_no_bit(large: Rows, other: Any) -
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
 def test_bras__on_a_cluster_has_the_same_bits(
     large: Rows, cluster_client: Client, tmp_path: Path
 ) -> None:

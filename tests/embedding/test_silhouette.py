@@ -263,6 +263,7 @@ def test_silhouette__sources_change_no_bit(
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
 def test_silhouette__on_a_cluster_has_the_same_bits(
     cohort: Cohort, tmp_path: Path, small_ranges: Callable[..., None], cluster_client: Client,
     monkeypatch: pytest.MonkeyPatch,

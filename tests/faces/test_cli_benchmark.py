@@ -645,6 +645,7 @@ def test_interrupt__ends_at_once_with_all_that_it_has_started(
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
 def test_workers__give_the_same_bits(
     start: Callable, folder: Path, done: tuple[Path, Any], tmp_path: Path
 ) -> None:

@@ -572,7 +572,7 @@ def test_search__through_graphs_of_euclidean_distances(dtype: Any, tmp_path: Pat
         )  # fmt: skip
         assert index.partition.n_shards >= 3
         assert_good(searched(x, index), x, 0.95)
-        # Alone in a group of many: rows that their graph cannot serve.
+        # Groups larger than the graph is wide.
         group = np.arange(1_500, dtype=np.int32) // 40
         crowded = searched(x, index, group=group, start_k=60)
     near = crowded.index[crowded.sample.rows]

@@ -341,6 +341,7 @@ def test_build_index__is_one_process_s_at_a_time(store: str, tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.slow
 def test_index__that_was_built_again_is_not_mixed_with_what_it_was(
     store: str, tmp_path: Path
 ) -> None:

@@ -114,6 +114,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_sweep__equals_the_reference(name: str) -> None:
     downstream = pytest.importorskip("croma.downstream")
     options = dict(CASES[name])

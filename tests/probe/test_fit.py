@@ -161,6 +161,7 @@ def test_fit_probe__tells_it_of_a_failed_line_search(monkeypatch: pytest.MonkeyP
     assert probe.n_iter < 100
 
 
+@pytest.mark.slow
 def test_fit_probe__is_quiet_in_threads_while_others_still_warn() -> None:
     """Filters of the process change all the time; fits of other code warn as ever."""
     expected = fit_probe(*hard())
@@ -189,6 +190,7 @@ def test_fit_probe__is_quiet_in_threads_while_others_still_warn() -> None:
         np.testing.assert_array_equal(probe.coef, expected.coef)
 
 
+@pytest.mark.slow
 def test_fit_probe__leaves_one_filter_behind_at_most() -> None:
     x, y = rows_of(40, 3, [0, 1], seed=4)
     before = list(warnings.filters)

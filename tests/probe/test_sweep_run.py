@@ -591,6 +591,7 @@ def unseen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("unseen")
+@pytest.mark.slow
 def test_graph__of_ten_million_rows_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fits and the scores of the largest schedule, each with the node that all tasks share."""
     graphs: list[dict[str, Any]] = []
