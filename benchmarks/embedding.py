@@ -219,13 +219,14 @@ def main(
     n: int = 200_000, d: int = 50, sizes: Sequence[int] = (50_000, 100_000, 200_000),
     peers: int = 50_000, threads: int = 2, large: tuple[int, int] = (60_000, 4_096),
     allowed: str = "800MB", only: Sequence[str] = ("metrics", "peers", "whole", "memory"),
-    python: str | None = None, folder: str | None = None,
+    python: str | None = None, metrics: Sequence[str] = tuple(OURS),
+    libraries: Sequence[str] = tuple(_THEIRS), folder: str | None = None,
 ) -> None:  # fmt: skip
     """Measure each metric, its growth, its peers, the whole, and a store larger than its memory.
 
     `sizes` are the cohorts of which growth is measured, the last of them `n`; `peers` is the size
     at which the other libraries are measured. `only` names parts; `python` is that of an
-    environment in which scfoundry runs.
+    environment in which scfoundry runs; `metrics` and `libraries` choose among the lines.
     """
     with cohorts.kept_folder(folder) as kept:
         place = {
@@ -234,9 +235,9 @@ def main(
         }
         scratch = str(kept / "scratch")
         if "metrics" in only:
-            _metrics(place, sizes, d, threads, scratch)
+            _metrics(place, sizes, d, threads, scratch, metrics)
         if "peers" in only:
-            _peers(place[peers], peers, d, threads, scratch)
+            _peers(place[peers], peers, d, threads, scratch, libraries)
         if "whole" in only:
             _whole(place[peers], peers, d, threads, str(kept), python)
         if "memory" in only:
@@ -250,10 +251,12 @@ def main(
 
 
 def _metrics(
-    place: dict[int, str], sizes: Sequence[int], d: int, threads: int, scratch: str
-) -> None:
+    place: dict[int, str], sizes: Sequence[int], d: int, threads: int, scratch: str,
+    names: Sequence[str],
+) -> None:  # fmt: skip
     rows = []
-    for name, metrics in OURS.items():
+    for name in names:
+        metrics = OURS[name]
         found = [
             child.run("embedding:ours", threads=threads, place=place[size], metrics=metrics,
                       folder=scratch)
@@ -272,9 +275,9 @@ def _metrics(
     )  # fmt: skip
 
 
-def _peers(place: str, n: int, d: int, threads: int, scratch: str) -> None:
+def _peers(place: str, n: int, d: int, threads: int, scratch: str, names: Sequence[str]) -> None:
     rows = []
-    for name in _THEIRS:
+    for name in names:
         mine = child.run("embedding:ours", threads=threads, place=place, metrics=[name],
                          folder=scratch)  # fmt: skip
         other = child.run("embedding:theirs", threads=threads, place=place, what=name)
