@@ -187,6 +187,7 @@ def test_names__are_few_groups_on_a_dashboard(tmp_path: Path) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
 def test_names__of_all_that_a_score_runs_on_a_cluster(
     cluster: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

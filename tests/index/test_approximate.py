@@ -142,6 +142,7 @@ def assert_exact(found: xr.DataTree, expected: xr.DataTree) -> None:
 
 
 @pytest.mark.parametrize("rows", [1 << 17, 700, 150])
+@pytest.mark.slow
 def test_looking_everywhere__has_the_bits_of_the_exact_search(
     rows: int, cohort: Cohort, index: StoredIndex, exact: xr.DataTree
 ) -> None:

@@ -184,6 +184,7 @@ def test_index__looking_everywhere_finds_everything(data: Any, built: Path) -> N
 
 
 @pytest.mark.parametrize("far", [None, 1e3])
+@pytest.mark.slow
 def test_index__of_sketched_rows(far: float | None, tmp_path: Path) -> None:
     """Rows that differ in few directions are screened by these, an outlier or not."""
     rng = np.random.default_rng(0)

@@ -418,6 +418,7 @@ def coverage(
     return {key: (float(np.mean(hits[key])), float(np.median(halves[key]))) for key in hits}
 
 
+@pytest.mark.slow
 def test_coverage__of_small_cohorts() -> None:
     for key, (share, half) in coverage(range(60), 1200, 350, [11], [0.97]).items():
         assert share >= 0.87, key
