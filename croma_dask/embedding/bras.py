@@ -40,6 +40,7 @@ from croma_dask.embedding.spans import (
     folder_for,
     keep_column,
     over_spans,
+    rows_at_once,
 )
 from croma_dask.errors import SchemaError
 from croma_dask.index.source import RowSource
@@ -187,7 +188,7 @@ def _score_span(scoring: Scoring, lo: int, hi: int) -> F64:
     d = scoring.rows.n_features
     own, other = (t.whole().reshape(-1, d) for t in (scoring.own_mean, scoring.other_mean))
     found = np.empty(hi - lo)
-    for a, b in blocks(lo, hi):
+    for a, b in blocks(lo, hi, rows_at_once(scoring.rows)):
         score_rows(
             native(scoring.rows.read(a, b)), scoring.cells.read(a, b), scoring.size.whole(), own,
             scoring.own_spread.whole(), other, scoring.other_spread.whole(), found[a - lo : b - lo],

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from croma_dask import memory
-from croma_dask.embedding.spans import SPAN_ROWS, Column, blocks, over_spans
+from croma_dask.cohort.layout import chunk_rows_for
+from croma_dask.embedding.spans import SPAN_ROWS, Column, blocks, over_spans, rows_at_once
 from croma_dask.errors import MemoryLimitError
 from croma_dask.fingerprint import BLOCK_ROWS
 from croma_dask.index.source import RowSource
@@ -132,7 +133,8 @@ def add_up(
 def _add_span(adding: Adding, lo: int, hi: int) -> _Part:
     groups = np.unique(adding.groups.read(lo, hi))
     part = _Part(groups, np.zeros((groups.size, adding.rows.n_features)), np.zeros(groups.size))
-    for a, b in blocks(lo, hi):
+    # Rows are added one after the other: the same bits in blocks of any length.
+    for a, b in blocks(lo, hi, rows_at_once(adding.rows)):
         place = np.searchsorted(groups, adding.groups.read(a, b)).astype(np.int32)
         found = adding.add(adding.rows.read(a, b), groups, place, part.total, part.square)
         for kind, rows in found.items():
@@ -177,7 +179,8 @@ def moment_bytes(
     rows = span_rows(n_groups, n_features)
     part = _part_bytes(n_groups, n_features, min(rows, n_rows))
     waiting = min(-(-n_rows // rows), _at_once(n_groups, n_features, n_tasks * n_workers))
-    block = min(BLOCK_ROWS, n_rows) * (2 * size + converted) + min(step, n_rows) * size
+    at_once = min(chunk_rows_for(n_features, size), BLOCK_ROWS, n_rows)
+    block = at_once * (2 * size + converted) + min(step, n_rows) * size
     return {
         "rows of the tasks": n_tasks * n_features * block,
         # One more is taken out of the sums while a part is added to it.

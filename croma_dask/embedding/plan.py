@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from croma_dask import markup
 from croma_dask import memory as mem
 from croma_dask.cluster import active_client, for_client, tasks_a_process, workers_of
 from croma_dask.cohort.align import Embedding
@@ -139,11 +140,40 @@ class BenchmarkPlan:
                     + (f", scratch {mem.format_bytes(step.scratch)}" if step.scratch else "")
                     + over
                 )
-        lines.append(
+        return "\n".join([*lines, self._in_all()])
+
+    def _in_all(self) -> str:
+        return (
             f"in all: peak {mem.format_bytes(self.peak_memory)}, scratch "
-            f"{mem.format_bytes(self.scratch_bytes)}, about {_seconds(self.seconds).strip()}"
+            f"{mem.format_bytes(self.scratch_bytes)}, about {_seconds(self.seconds)}"
         )
-        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Lay the plan out for a notebook."""
+        head = ["step", "most of it", "memory", "time", "scratch"]
+        tables = "".join(
+            markup.table(
+                head,
+                [
+                    [
+                        step.name + " (does not fit)" * (step.peak > self.allowed_memory),
+                        max(step.terms, key=lambda term: step.terms[term]),
+                        mem.format_bytes(step.peak),
+                        _seconds(step.seconds),
+                        mem.format_bytes(step.scratch) if step.scratch else "",
+                    ]
+                    for step in steps
+                ],
+                n_text=2,
+                caption=f"{name}: {n_rows:,} x {n_features:,}",
+            )
+            for name, n_rows, n_features, steps in self.embeddings
+        )
+        sentence = (
+            f"{self._in_all()}; {mem.format_bytes(self.allowed_memory)} of memory allowed a "
+            "process; nothing has been run."
+        )
+        return markup.block("Plan of an embedding benchmark", sentence, tables)
 
 
 def _seconds(seconds: float) -> str:

@@ -46,6 +46,7 @@ from croma_dask.embedding.spans import (
     folder_for,
     keep_column,
     over_spans,
+    rows_at_once,
 )
 from croma_dask.errors import SchemaError
 from croma_dask.fingerprint import BLOCK_ROWS
@@ -263,7 +264,7 @@ def _bounding(
 def _bound_span(bounding: Bounding, lo: int, hi: int) -> tuple[F64, F64]:
     centres = bounding.centres.whole().reshape(-1, bounding.count.size)
     low, high = np.empty(hi - lo), np.empty(hi - lo)
-    for a, b in blocks(lo, hi):
+    for a, b in blocks(lo, hi, rows_at_once(bounding.rows)):
         bound_rows(
             native(bounding.rows.read(a, b)), bounding.origin, bounding.labels.read(a, b), centres,
             bounding.spread, bounding.doubt, bounding.count, bounding.relative,

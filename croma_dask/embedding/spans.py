@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from croma_dask.cluster import tasks_a_process
+from croma_dask.cohort.layout import chunk_rows_for
 from croma_dask.fingerprint import BLOCK_ROWS
 from croma_dask.index.source import ArraySource, RowSource, TakenRows, spool
 from croma_dask.options import Options
@@ -31,6 +32,7 @@ __all__ = [
     "folder_for",
     "keep_column",
     "over_spans",
+    "rows_at_once",
 ]
 
 SPAN_ROWS = 8 * BLOCK_ROWS
@@ -130,10 +132,15 @@ def folder_for(client: Any, options: Options, keep: contextlib.ExitStack) -> str
     return None if client is None else own_folder(options, "rows-", keep)
 
 
-def blocks(lo: int, hi: int) -> Iterator[tuple[int, int]]:
-    """Cut the rows lo..hi into blocks of the grid; `lo` lies on it."""
-    for at in range(lo, hi, BLOCK_ROWS):
-        yield at, min(hi, at + BLOCK_ROWS)
+def blocks(lo: int, hi: int, rows: int = BLOCK_ROWS) -> Iterator[tuple[int, int]]:
+    """Cut the rows lo..hi into blocks of the grid, or of fewer rows; `lo` lies on it."""
+    for at in range(lo, hi, rows):
+        yield at, min(hi, at + rows)
+
+
+def rows_at_once(source: RowSource) -> int:
+    """Rows that a task converts together: a block of the grid, of wide rows a chunk of a store."""
+    return min(BLOCK_ROWS, chunk_rows_for(source.n_features, source.dtype.itemsize))
 
 
 def over_spans(

@@ -19,6 +19,7 @@ from croma_dask.embedding import moments
 from croma_dask.embedding.bras import BRAS_DEFINITION, bras, bras_bytes
 from croma_dask.embedding.bras_cells import Cells
 from croma_dask.embedding.outcome import Outcome
+from croma_dask.embedding.spans import rows_at_once
 from croma_dask.errors import MemoryLimitError, SchemaError
 from croma_dask.index.source import ArraySource, TakenRows
 from croma_dask.memory import LIBRARIES
@@ -400,3 +401,20 @@ def test_bras__refuses_what_does_not_fit() -> None:
         of(x, labels[1:], batches)
     with pytest.raises(SchemaError, match="expected 'pooled' or 'batches'"):
         of(x, labels, batches, other="nearest")
+
+
+def test_bras__converts_wide_rows_a_chunk_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4,096 rows of 8,192 features took 400 MB a task; the bits are those of larger blocks."""
+    rng = np.random.default_rng(31)
+    x = rng.normal(size=(1_500, 9_000)).astype(np.float32)
+    labels = rng.integers(0, 3, 1_500).astype(np.int32)
+    batches = rng.integers(0, 2, 1_500).astype(np.int32)
+    assert rows_at_once(ArraySource(x)) == 932
+    outcome, scores = bras(ArraySource(x), labels, batches, options=Options())
+    for module in ("bras", "moments"):
+        monkeypatch.setattr(f"croma_dask.embedding.{module}.rows_at_once", lambda _: 4096)
+    whole, of_whole = bras(ArraySource(x), labels, batches, options=Options())
+    assert outcome.value == whole.value
+    np.testing.assert_array_equal(scores, of_whole)
+    terms = bras_bytes(30_000, 8_192, 40, 20, np.float32, step=1024, n_tasks=2)
+    assert terms["rows of the tasks"] < 300e6
