@@ -131,27 +131,63 @@ def index_options(function: F) -> F:
     return function
 
 
+_STORES = [
+    click.argument("stores", nargs=-1, required=True, metavar="STORE..."),
+    click.option(
+        "--name", "names", multiple=True, metavar="NAME",
+        help="Name of a model, once for each store. Default: the store's, without .zarr.",
+    ),
+]  # fmt: skip
+
+
+def store_arguments(function: F) -> F:
+    """Add the stores, and what their models are called; read them with `_cohorts`."""
+    for option in reversed(_STORES):
+        function = option(function)
+    return function
+
+
+def _cohorts(
+    stores: Sequence[str], names: Sequence[str], storage_options: dict[str, str]
+) -> Any:  # fmt: skip
+    """One store is a cohort, several (or one with a name) are a panel."""
+    from croma_dask.cohort.store import StoredCohort
+
+    cohorts = [StoredCohort(store, storage_options) for store in stores]
+    if not names:
+        return cohorts[0] if len(cohorts) == 1 else cohorts
+    if len(names) != len(stores):
+        raise click.UsageError(
+            f"--name names each store, in their order: {len(stores)} stores, {len(names)} names"
+        )
+    if len(set(names)) < len(names):
+        raise click.UsageError(f"--name: a name is given twice ({', '.join(names)})")
+    return dict(zip(names, cohorts, strict=True))
+
+
 @click.command()
-@click.argument("store")
+@store_arguments
 @cohort_options
 def plan(
-    store: str, storage_options: dict[str, str], m: tuple[int, ...], **options: Any,
+    stores: tuple[str, ...], names: tuple[str, ...], storage_options: dict[str, str],
+    m: tuple[int, ...], **options: Any,
 ) -> None:  # fmt: skip
     """Tell what scoring a store will cost: tasks, bytes read, memory, time. Runs nothing.
+
+    Of several stores with the same rows: what each costs, and all of them one after the other.
 
     \b
     croma-dask plan cohort.zarr --confounder center --memory 4GB
     """
-    from croma_dask.cohort.store import StoredCohort
     from croma_dask.plan import plan as make
 
     with connected(options) as client:
-        cohort = StoredCohort(store, storage_options)
+        cohort = _cohorts(stores, names, storage_options)
         click.echo(str(make(cohort, m=_radii(m), client=client, **options)))
 
 
 @click.command()
-@click.argument("store")
+@store_arguments
 @cohort_options
 @click.option("--alpha", type=float, default=0.1, show_default=True, help="Tail of CRoMa.")
 @click.option("--tau", type=float, help="Bandwidth of MaRI. Default: the recommended one.")
@@ -173,10 +209,13 @@ def plan(
 @scratch_options
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no table.")
 def score(
-    store: str, storage_options: dict[str, str], m: tuple[int, ...], out: str | None,
-    overwrite: bool, quiet: bool, **options: Any,
+    stores: tuple[str, ...], names: tuple[str, ...], storage_options: dict[str, str],
+    m: tuple[int, ...], out: str | None, overwrite: bool, quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Score a store: RI, MaRI and CRoMa, in one search of its neighbours.
+
+    Several stores are several embeddings of the same rows: they are scored one after the other,
+    and ranked.
 
     A run that was interrupted goes on where it stopped when it is started again with the same
     options. Exit codes: 0 done; 2 bad input or usage; 3 does not fit the allowed memory; 4 nothing
@@ -184,8 +223,8 @@ def score(
 
     \b
     croma-dask score cohort.zarr --confounder center --k 5,11,21 --m 1,5,10 --out result.zarr
+    croma-dask score uni.zarr phikon.zarr --confounder center --out panel.zarr
     """
-    from croma_dask.cohort.store import StoredCohort
     from croma_dask.results import check_target, save, summary
     from croma_dask.resume import scratch_beside
     from croma_dask.score import score as run
@@ -202,7 +241,7 @@ def score(
             beside = scratch_beside(out, keep_scratch=options["keep_scratch"])
             options["scratch"] = keep.enter_context(beside)
         with connected(options) as client:
-            cohort = StoredCohort(store, storage_options)
+            cohort = _cohorts(stores, names, storage_options)
             result = run(cohort, m=_radii(m), client=client, quiet=quiet, **options)
         if not quiet:
             click.echo(summary(result))

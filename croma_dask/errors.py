@@ -7,9 +7,11 @@ left to score).
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 
 __all__ = [
     "ChunkError",
@@ -21,6 +23,7 @@ __all__ = [
     "StoreError",
     "SupportError",
     "SupportWarning",
+    "collecting",
     "name_items",
     "name_rows",
     "warn",
@@ -109,6 +112,28 @@ def name_items(items: Iterable[object], *, total: int | None = None, limit: int 
     return text
 
 
+_Said = list[tuple[str, type[Warning]]]
+
+_collected: ContextVar[_Said | None] = ContextVar("collected", default=None)
+
+
+@contextlib.contextmanager
+def collecting() -> Iterator[_Said]:
+    """Collect what :func:`warn` would say within a block, for the caller to say later.
+
+    Yields
+    ------
+    list of (str, type)
+        Messages and categories; it grows. Warnings of other libraries are given as ever.
+    """
+    said: _Said = []
+    token = _collected.set(said)
+    try:
+        yield said
+    finally:
+        _collected.reset(token)
+
+
 def warn(message: str, category: type[Warning]) -> None:
     """Warn at the line of the caller's own code that led here, however deep inside we are.
 
@@ -117,6 +142,10 @@ def warn(message: str, category: type[Warning]) -> None:
     message, category
         As in :func:`warnings.warn`.
     """
+    said = _collected.get()
+    if said is not None:
+        said.append((message, category))
+        return
     # `skip_file_prefixes` of warnings.warn does this, from Python 3.12 on.
     level, frame = 2, sys._getframe(1)
     while frame.f_back and str(frame.f_globals.get("__name__", "")).startswith("croma_dask"):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from croma_dask import markup
 from croma_dask import memory as mem
 from croma_dask.approximate import is_served
 from croma_dask.build import find_built
@@ -20,12 +21,15 @@ from croma_dask.index.recipe import KINDS
 from croma_dask.index.stored import StoredIndex
 from croma_dask.layout import Layout, lay_out_probed, sketched
 from croma_dask.options import Options, merged
+from croma_dask.panel.check import check_models
+from croma_dask.panel.names import is_several, named_cohorts
+from croma_dask.panel.told import Told
 from croma_dask.robustness.preflight import Unscoreable, unscoreable
 from croma_dask.robustness.request import Inputs, Request, prepare
 from croma_dask.score import DEFAULT_K, DEFAULT_METRICS
 from croma_dask.search import check_scopes
 
-__all__ = ["Plan", "plan"]
+__all__ = ["PanelPlan", "Plan", "plan"]
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,7 @@ class Plan:
     choice: Choice
     unscoreable: tuple[Unscoreable, ...]
 
-    def __str__(self) -> str:
-        """Lay the plan out as a table for people."""
+    def _rows(self) -> list[tuple[str, str]]:
         terms = ", ".join(f"{k} {mem.format_bytes(v)}" for k, v in self.memory_terms.items())
         how = {
             "small": "in memory, numpy (too small for anything else to be faster)",
@@ -115,8 +118,109 @@ class Plan:
                       f"{_duration(self.choice.seconds['ivf'])}; auto takes {self.choice.kind}: "
                       f"{self.choice.why}"),
         ]  # fmt: skip
-        lines += [("support", str(found)) for found in self.unscoreable]
-        return "\n".join(f"{name:<9}{text}" for name, text in lines)
+        return lines + [("support", str(found)) for found in self.unscoreable]
+
+    def __str__(self) -> str:
+        """Lay the plan out as a table for people."""
+        return "\n".join(f"{name:<9}{text}" for name, text in self._rows())
+
+    def _repr_html_(self) -> str:
+        """Lay the plan out for a notebook."""
+        sentence = (
+            f"About {_duration(self.seconds)} and {mem.format_bytes(self.peak_memory)} of memory; "
+            "nothing has been run."
+        )
+        return markup.facts(self._rows(), title="Plan of a run", sentence=sentence)
+
+
+@dataclass(frozen=True)
+class PanelPlan:
+    """What scoring several models of the same rows will cost, one after the other.
+
+    Attributes
+    ----------
+    plans
+        Model name to the plan of scoring it alone.
+    results_bytes
+        Bytes of the per-sample values of all models but one: the others wait in memory.
+    """
+
+    plans: Mapping[str, Plan]
+    results_bytes: int
+
+    @property
+    def peak_memory(self) -> int:
+        """Bytes at the worst moment, of the model that takes most and the results of the others."""
+        return max(one.peak_memory for one in self.plans.values()) + self.results_bytes
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all models together."""
+        return sum(one.seconds for one in self.plans.values())
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of embedding read for all models together."""
+        return sum(one.bytes_read for one in self.plans.values())
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of lists in scratch at the worst moment, those of one model at a time."""
+        return max(one.scratch_bytes for one in self.plans.values())
+
+    def __str__(self) -> str:
+        """Lay the plan out: a line a model, then what they take together."""
+        first = next(iter(self.plans.values()))
+        width = max(len("model"), *(len(name) for name in self.plans)) + 2
+        lines = [
+            f"{len(self.plans)} model{'s' * (len(self.plans) != 1)} of {first.n_samples:,} "
+            "samples, one after the other",
+            f"  {'model':<{width}}{'features':>9}{'engine':>13}{'reads':>12}{'memory':>12}"
+            f"{'time':>10}",
+        ]
+        for name, one in self.plans.items():
+            lines.append(
+                f"  {name:<{width}}{one.n_features:>9,}{one.engine:>13}"
+                f"{mem.format_bytes(one.bytes_read):>12}{mem.format_bytes(one.peak_memory):>12}"
+                f"{_duration(one.seconds):>10}"
+            )
+        kept = self.results_bytes
+        memory = (
+            f"{mem.format_bytes(self.peak_memory)} (the largest"
+            + (f", and {mem.format_bytes(kept)} of results of the others" if kept else "")
+            + f"); {mem.format_bytes(first.allowed_memory)} allowed for one"
+        )
+        lines += [
+            f"{name:<9}{text}"
+            for name, text in [
+                ("disk", f"reads {mem.format_bytes(self.bytes_read)}"
+                         + (f", keeps {mem.format_bytes(self.scratch_bytes)} in scratch"
+                            if self.scratch_bytes else "")),
+                ("memory", memory),
+                ("time", f"about {_duration(self.seconds)}"),
+                *(("support", str(found)) for found in first.unscoreable),
+            ]
+        ]  # fmt: skip
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Lay the plan out for a notebook."""
+        table = markup.table(
+            ["model", "features", "engine", "reads", "memory", "time"],
+            [
+                [name, f"{one.n_features:,}", one.engine, mem.format_bytes(one.bytes_read),
+                 mem.format_bytes(one.peak_memory), _duration(one.seconds)]
+                for name, one in self.plans.items()
+            ],
+        )  # fmt: skip
+        first = next(iter(self.plans.values()))
+        sentence = (
+            f"{first.n_samples:,} samples, one model after the other: about "
+            f"{_duration(self.seconds)}, {mem.format_bytes(self.peak_memory)} of memory at the "
+            f"worst moment, {mem.format_bytes(self.bytes_read)} read; nothing has been run."
+        )
+        notes = [str(found) for found in first.unscoreable]
+        return markup.block("Plan of a panel", sentence, table, notes)
 
 
 def _duration(seconds: float) -> str:
@@ -145,7 +249,7 @@ def plan(
     memory: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
-) -> Plan:
+) -> Plan | PanelPlan:
     """Tell what :func:`croma_dask.score` with the same arguments will cost; run nothing.
 
     Parameters
@@ -157,13 +261,14 @@ def plan(
 
     Returns
     -------
-    Plan
-        Printable.
+    Plan or PanelPlan
+        Printable. The latter of several cohorts: a list or a mapping, as for scoring.
 
     Raises
     ------
     SchemaError, StoreError, SupportError
-        The cohort breaks the contract of scoring (ids are not compared here).
+        The cohort breaks the contract of scoring (that ids repeat is not looked for here); or
+        several are not of the same rows.
     MemoryLimitError
         The run would not fit the allowed memory: names the largest term and what to change.
 
@@ -174,12 +279,35 @@ def plan(
     """
     request = Request.of(metrics, k_candidates=k_candidates, m=m, index=index)
     options = merged(memory=memory, threads=threads)
-    inputs = prepare(
-        cohort_of(cohort), manifest, ColumnNames(confounder, label, group, sample_id, subset),
-        design, skip_incomplete=skip_incomplete, check_ids=False,
-    )  # fmt: skip
     client = client if client is not None else active_client()
     options = for_client(options, client)
+    names = ColumnNames(confounder, label, group, sample_id, subset)
+
+    def of(cohort: Any) -> Plan:
+        inputs = prepare(
+            cohort_of(cohort), manifest, names, design, skip_incomplete=skip_incomplete,
+            check_ids=False,
+        )  # fmt: skip
+        return _plan_of(inputs, request, options, client)
+
+    if not is_several(cohort):
+        return of(cohort)
+    cohorts = {name: cohort_of(one) for name, one in named_cohorts(cohort).items()}
+    check_models(cohorts, manifest, names, design, request)
+    told, plans = Told(), {}
+    for name, one in cohorts.items():
+        with told.of(name, alone=len(cohorts) == 1):
+            plans[name] = of(one)
+    told.tell(len(cohorts))
+    n = next(iter(plans.values())).n_samples
+    of_results = mem.manifest_bytes(n, n_scores=request.n_scores) - mem.manifest_bytes(
+        n, n_scores=0
+    )
+    return PanelPlan(plans, (len(plans) - 1) * of_results)
+
+
+def _plan_of(inputs: Inputs, request: Request, options: Options, client: Any) -> Plan:
+    """Lay one cohort out."""
     n_tasks = tasks_a_process(client, options)
     n_workers = workers_of(client)
     fixed = mem.manifest_bytes(inputs.manifest.n_rows, n_scores=request.n_scores)

@@ -1,4 +1,4 @@
-"""Any set of robustness metrics of a cohort, in one search."""
+"""Any set of robustness metrics of a cohort, in one search; or of several embeddings of it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from croma_dask.cohort.manifest import ColumnNames
 from croma_dask.cohort.open import cohort_of
+from croma_dask.panel.models import tree_of
+from croma_dask.panel.names import is_several, named_cohorts
+from croma_dask.panel.scoring import score_models
 from croma_dask.robustness.evaluate import evaluate
 from croma_dask.robustness.request import Request
+from croma_dask.schema_panel import TREE
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -54,15 +58,17 @@ def score(
     quiet: bool | None = None,
     client: Any = None,
 ) -> xr.DataTree:
-    """Score a cohort: all metrics from one search of its neighbours.
+    """Score a cohort: all metrics from one search of its neighbours. Or several, as a panel.
 
     Parameters
     ----------
     cohort
         Path or URL of a store, a cohort as :func:`croma_dask.open_cohort` returns it, or an array
-        of shape (N, D) with a `manifest`.
+        of shape (N, D) with a `manifest`. Several embeddings of the same rows: a list of stores,
+        which are called as their places are (without ``.zarr``), or a mapping of names to cohorts
+        (``{"name": cohort}``), of arrays with the one `manifest` of all.
     manifest
-        One row a sample, for an array.
+        One row a sample, for an array or for several.
     confounder
         Name of the confounder column.
     design
@@ -107,7 +113,7 @@ def score(
         earlier call has left them for the same embedding, groups and design: RI and MaRI for
         another confounder column, or for smaller k, then compute no distance. See
         :func:`croma_dask.open_neighbors`; the attribute `neighbors_reused` of a result says what
-        was taken over.
+        was taken over. Of several models each has a folder of its own in it.
     memory, threads, scratch, resume, keep_scratch, quiet
         Override :func:`croma_dask.set_options` for this call: memory that the run may take above
         the bare process; threads; folder for the lists of a streamed run, whether to go on from
@@ -119,12 +125,16 @@ def score(
     Returns
     -------
     xarray.DataTree
-        One node a metric, e.g. ``tree["CRoMa"].value``; see :data:`croma_dask.schema.METRICS`.
+        One node a metric, e.g. ``tree["CRoMa"].value``; see :data:`croma_dask.schema.METRICS`. Of
+        several models (a list of one, too) every variable that depends on the embedding has the
+        dim `model` first, what is said of a model alone is along `model`, and CRoMa has ranks: see
+        :mod:`croma_dask.schema_panel`. Numbers are those of scoring each alone, bit for bit.
 
     Raises
     ------
     SchemaError, StoreError, SupportError, MemoryLimitError
-        As the metrics' own ``compute``; before anything long is run.
+        As the metrics' own ``compute``; before anything long is run. Several cohorts are not of
+        the same rows in the same order: says which column differs, where, and in how many rows.
 
     Warns
     -----
@@ -133,30 +143,30 @@ def score(
     RecallWarning
         An approximate search has found less than 0.95 of a sample's neighbours, or less than 0.85
         of its SO or OS neighbours.
+    InputWarning
+        Two models have the same embedding.
 
     Notes
     -----
     Memory: :func:`croma_dask.plan` with the same arguments tells it, and the time. A run that was
     interrupted resumes from its scratch folder when it is called again with the same arguments.
+    Several models are scored one after the other: memory is that of the one that takes most, and
+    the per-sample values of all. Where `scratch` is named, the results of models that are done wait
+    there, and a run that failed or was interrupted takes them over.
     """
-    import xarray as xr
-
     request = Request.of(
         metrics, k_candidates=k_candidates, m=m, alpha=alpha, tau=tau, warn_tau=warn_tau,
         on_undefined=on_undefined, index=index, recall=recall, probes=probes,
         calibration=calibration, seed=seed, start_k=start_k, k_growth_factor=k_growth_factor,
     )  # fmt: skip
-    results = evaluate(
-        cohort_of(cohort), manifest, ColumnNames(confounder, label, group, sample_id, subset),
-        design, request, skip_incomplete=skip_incomplete, client=client,
-        keep_neighbors=keep_neighbors, memory=memory, threads=threads, scratch=scratch,
-        resume=resume, keep_scratch=keep_scratch, quiet=quiet,
-    )  # fmt: skip
-    tree = xr.DataTree.from_dict(dict(results))
+    names = ColumnNames(confounder, label, group, sample_id, subset)
+    run: dict[str, Any] = {
+        "skip_incomplete": skip_incomplete, "client": client, "keep_neighbors": keep_neighbors,
+        "memory": memory, "threads": threads, "scratch": scratch, "resume": resume,
+        "keep_scratch": keep_scratch, "quiet": quiet,
+    }  # fmt: skip
+    if is_several(cohort):
+        return score_models(named_cohorts(cohort), manifest, names, design, request, **run)
+    results = evaluate(cohort_of(cohort), manifest, names, design, request, **run)
     first = next(iter(results.values()))
-    shared = (
-        "dataset", "evaluation_design", "confounder_column", "label_column", "group_column",
-        "n_rows", "embedding_fingerprint", "manifest_fingerprint",
-    )  # fmt: skip
-    tree.attrs = {name: first.attrs[name] for name in (*shared, "croma_dask_version", "created")}
-    return tree
+    return tree_of(results, {name: first.attrs[name] for name in TREE})

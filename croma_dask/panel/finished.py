@@ -1,0 +1,124 @@
+"""Results of the models that are done, kept in scratch until the whole panel is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from croma_dask import __version__, fingerprint, schema
+from croma_dask.index.scratch import Scratch
+from croma_dask.options import Options
+from croma_dask.resume import take_folder
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["Finished"]
+
+FORMAT = 1
+"""Raised when what a panel keeps in scratch changes."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Folder of the finished models of a panel; none where no scratch folder was named.
+
+    Attributes
+    ----------
+    scratch
+        The folder. It is of one request: with other arguments, or another version of this library,
+        it is another folder. Its files are named by the fingerprints of the cohorts.
+    """
+
+    scratch: Scratch | None
+
+    @classmethod
+    def of(cls, options: Options, request: str, keep: contextlib.ExitStack) -> Finished:
+        """Take the folder of a request.
+
+        Parameters
+        ----------
+        options
+            Whether and where there is scratch, and what becomes of it.
+        request
+            All that results depend on beside the cohort.
+        keep
+            Settles what becomes of the folder when the caller is done.
+        """
+        if options.scratch is None:
+            return cls(None)
+        key = fingerprint.text_digest(f"panel {FORMAT} {__version__}", request)
+        return cls(take_folder(options, key, keep, _holds))
+
+    def take(
+        self, cohort: str
+    ) -> tuple[dict[str, xr.Dataset], list[list[str]]] | None:  # fmt: skip
+        """Take a result that an earlier run has left.
+
+        Parameters
+        ----------
+        cohort
+            Fingerprint of the cohort; "" where it has none.
+
+        Returns
+        -------
+        results, warnings or None
+            Without coordinates along `sample`; and what that run was told of it. None where there
+            is nothing.
+        """
+        if self.scratch is None or not cohort:
+            return None
+        arrays = self.scratch.find(_file(cohort))
+        if arrays is None:
+            return None
+        about = json.loads(str(arrays["about"]))
+        results = {}
+        for metric, (attrs, texts) in about["metrics"].items():
+            own = {
+                key.removeprefix(f"{metric}."): array
+                for key, array in arrays.items()
+                if key.startswith(f"{metric}.")
+            }
+            own |= {name: np.array([*text, None], object)[:-1] for name, text in texts.items()}
+            coords: dict[str, Any] = {
+                name: (declared.dims if own[name].ndim else (), own.pop(name))
+                for name, declared in schema.COORDINATES.items()
+                if name in own
+            }
+            results[metric] = schema.build_dataset(metric, own, coords, attrs)
+        return results, about["warnings"]
+
+    def put(
+        self, cohort: str, results: Mapping[str, xr.Dataset], warnings: list[tuple[str, str]]
+    ) -> None:
+        """Keep a result; without its coordinates along `sample`, which the manifest has."""
+        if self.scratch is None or not cohort:
+            return
+        arrays: dict[str, Any] = {}
+        metrics: dict[str, Any] = {}
+        for metric, dataset in results.items():
+            texts = {}
+            for name, variable in dataset.variables.items():
+                if name in dataset.coords and "sample" in variable.dims:
+                    continue
+                if variable.dtype.kind == "O":
+                    texts[str(name)] = variable.values.tolist()
+                else:
+                    arrays[f"{metric}.{name}"] = variable.values
+            metrics[metric] = (dataset.attrs, texts)
+        about = json.dumps({"metrics": metrics, "warnings": warnings})
+        self.scratch.write(_file(cohort), {**arrays, "about": np.array(about)})
+
+
+def _file(cohort: str) -> str:
+    return f"model-{cohort[:32]}.npz"
+
+
+def _holds(scratch: Scratch) -> bool:
+    return any(Path(scratch.path).glob("model-*.npz"))
