@@ -22,6 +22,8 @@ NAMES = {
     "approximate": "the index from 125,000 to 1,000,000 x 512 against the exact engine",
     "peers": "all neighbours of 200,000 x 512: faiss, usearch, pynndescent and ours",
     "coverage": "how often the intervals of approximate values hold the exact ones",
+    "bootstrap": "2,000 draws of 10,000 groups of 1,000,000 rows, and putting rows together",
+    "bootstrap_coverage": "how often the intervals of the bootstrap hold the truth",
     "embedding": "thirteen metrics of 200,000 x 50, and beside scib-metrics and scfoundry",
     "probe": "the probe sweep of 20,400 x 1,024 against croma, and its memory against the plan",
 }

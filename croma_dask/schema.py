@@ -125,6 +125,16 @@ def _index(what: str) -> dict[str, Variable]:
         "mixed_undefined_frac": _fraction(
             "fraction undefined with as many SS as OO neighbours, or none", denominators
         ),
+        **{
+            f"{kind}_evidence": Variable(
+                ("sample",), "f", f"weight of the {kind.upper()} neighbours of each sample",
+                "Within the operating k: their number (RI), or the sum of exp(-(d - nearest) / "
+                "tau), nearest being the least distance of a typed neighbour in the cohort (MaRI); "
+                "0 where undefined. value is the sum of so_evidence over that of both.",
+                0.0,
+            )
+            for kind in ("so", "os")
+        },
         "tau": Variable(
             (), "f", "bandwidth of the distance weights",
             "Cosine distance; NaN for RI, which weighs all neighbours alike.", 0.0,

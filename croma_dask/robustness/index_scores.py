@@ -77,6 +77,9 @@ class IndexScore:
         (rows,) aligned to the manifest, NaN where undefined.
     undefined_type
         (rows,) int8: 0 defined, 1 SS-dominated, 2 OO-dominated, 3 mixed, -1 not scored.
+    so_evidence, os_evidence
+        (rows,) weight of the SO and the OS neighbours of each row within k, of one scale for the
+        whole cohort, so that their sums are what is pooled; 0 where undefined.
     curve
         (candidates,) pooled value at each.
     """
@@ -85,6 +88,8 @@ class IndexScore:
     pair_values: F64
     sample_values: F64
     undefined_type: NDArray[np.int8]
+    so_evidence: F64
+    os_evidence: F64
     curve: F64
 
 
@@ -114,6 +119,7 @@ def score_index(
     """
     values = np.full(n_rows, np.nan)
     undefined = np.full(n_rows, -1, np.int8)
+    evidence = np.zeros((2, n_rows))
     ks = list(dict.fromkeys([k, *candidates]))
     # Everything pooled is scaled to the nearest typed neighbour of the whole cohort at that k.
     nearest = {q: min(c.nearest[q] for c in counts) for q in ks}
@@ -134,7 +140,11 @@ def score_index(
                 weights = ev.sample_weights(kind, block.distance, k, tau)
                 top, bottom = weights.so, weights.so + weights.os
                 for pool in (*mine, own):
-                    pool.add(kind, block.distance)
+                    part = pool.add(kind, block.distance)
+                    if pool is mine[0]:
+                        evidence[:, at] = part
+            else:
+                evidence[:, at] = so, os
             values[at] = np.divide(top, bottom, out=np.full(top.shape, np.nan), where=defined)
             ss, oo = numbers[ev.SS], numbers[ev.OO]
             undefined[at] = np.where(defined, 0, np.where(ss > oo, 1, np.where(oo > ss, 2, 3)))
@@ -149,7 +159,8 @@ def score_index(
             pairs[number] = pair[0] / pair.sum()
     ratio = [_ratio(pooled[0, at], pooled[1, at]) for at in range(len(ks))]
     by_k = dict(zip(ks, ratio, strict=True))
-    return IndexScore(by_k[k], pairs, values, undefined, np.array([by_k[q] for q in candidates]))
+    curve = np.array([by_k[q] for q in candidates])
+    return IndexScore(by_k[k], pairs, values, undefined, evidence[0], evidence[1], curve)
 
 
 class _Pool:
@@ -159,12 +170,14 @@ class _Pool:
         self.k, self.nearest, self.tau = k, nearest, tau
         self.so, self.os = GridSum(), GridSum()
 
-    def add(self, kind: NDArray[np.int8], distance: F64) -> None:
+    def add(self, kind: NDArray[np.int8], distance: F64) -> tuple[F64, F64]:
+        """Add the rows of a block; return the weights of each."""
         if self.tau is None or not np.isfinite(self.nearest):
-            return
+            return np.zeros(kind.shape[0]), np.zeros(kind.shape[0])
         part = ev.pooled_weights(kind, distance, self.k, self.tau, self.nearest)
         self.so.add(part.so)
         self.os.add(part.os)
+        return part.so, part.os
 
     def totals(self) -> tuple[float, float]:
         return self.so.value(), self.os.value()

@@ -81,6 +81,8 @@ def index_results(
             "ss_dominated_undefined_frac": causes[0],
             "oo_dominated_undefined_frac": causes[1],
             "mixed_undefined_frac": causes[2],
+            "so_evidence": score.so_evidence,
+            "os_evidence": score.os_evidence,
             "median_value": tail.median,
             "q_alpha": tail.q_alpha,
             "ltm_alpha": tail.ltm_alpha,

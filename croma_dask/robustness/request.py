@@ -94,8 +94,11 @@ class Request:
 
     @property
     def n_scores(self) -> int:
-        """Per-sample values that the metrics hold, each with its cause."""
-        return len([name for name in self.metrics if name != "CRoMa"]) + 2 * len(self.m)
+        """Per-sample values that the metrics hold, each with its cause.
+
+        RI and MaRI have the evidence of either type besides.
+        """
+        return 3 * len([name for name in self.metrics if name != "CRoMa"]) + 2 * len(self.m)
 
     @property
     def spec(self) -> ListSpec:
