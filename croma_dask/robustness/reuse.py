@@ -20,7 +20,7 @@ from croma_dask.index.spec import ListSpec
 from croma_dask.robustness.request import Inputs, Request
 from croma_dask.search import Found
 
-__all__ = ["reuse_or_search"]
+__all__ = ["fingerprint_of", "key_of", "reuse_or_search", "typed_key_of"]
 
 log = logging.getLogger("croma_dask")
 
@@ -81,10 +81,10 @@ def reuse_or_search(
         found = search(inputs, left, kept.profile if kept is not None else None)
         if index[0] == "exact" and not {n.engine for n in found.neighbors} <= _EXACT_ENGINES:
             raise RuntimeError("lists of an approximate index kept as exact ones: a defect")
-        key = _key(inputs, found.fingerprint, index)
+        key = key_of(inputs, found.fingerprint, index)
         put = keep_neighbors(
             place, key, inputs.scopes, found.neighbors, left, found.profile, _about(inputs),
-            typed_key=_typed_key(inputs), old=kept if kept and kept.key == key else None,
+            typed_key=typed_key_of(inputs), old=kept if kept and kept.key == key else None,
         )  # fmt: skip
         if not put:
             log.warning("another run has meanwhile kept neighbours in %s: those stay", place)
@@ -99,11 +99,11 @@ def _of_this_cohort(
     An array is fingerprinted only where everything else is the same and something is to be had.
     """
     known = inputs.embedding.fingerprint
-    other = _key(inputs, known or kept.key.embedding, index).differences(kept.key)
+    other = key_of(inputs, known or kept.key.embedding, index).differences(kept.key)
     if not other and not known and len(_lacking(inputs, spec, kept)) < len(_wanted(spec)):
-        digest = _fingerprint_of(inputs.embedding)
+        digest = fingerprint_of(inputs.embedding)
         inputs = replace(inputs, embedding=replace(inputs.embedding, fingerprint=digest))
-        other = _key(inputs, digest, index).differences(kept.key)
+        other = key_of(inputs, digest, index).differences(kept.key)
     if not other:
         return inputs, kept
     log.warning(
@@ -143,7 +143,7 @@ def _lacking(inputs: Inputs, spec: ListSpec, kept: Kept) -> dict[str, str]:
         found["global"] = f"the kept neighbours reach k = {kept.n_global}, not {spec.n_global}"
     if spec.n_typed and not kept.n_typed:
         found["typed"] = "no SO and OS neighbours are kept"
-    elif spec.n_typed and kept.typed_key != _typed_key(inputs):
+    elif spec.n_typed and kept.typed_key != typed_key_of(inputs):
         of = f"{kept.attrs['label_column']!r} and {kept.attrs['confounder_column']!r}"
         found["typed"] = f"the kept SO and OS neighbours are of other labels or confounders ({of})"
     elif spec.n_typed > kept.n_typed:
@@ -172,7 +172,8 @@ def _joined(inputs: Inputs, spec: ListSpec, left: ListSpec, kept: Kept, found: F
     return replace(found, neighbors=joined, reused=",".join(reused))
 
 
-def _key(inputs: Inputs, embedding: str, index: tuple[str, str]) -> Key:
+def key_of(inputs: Inputs, embedding: str, index: tuple[str, str]) -> Key:
+    """Return what the lists of a cohort depend on, by the fingerprint of its embedding."""
     tiles = inputs.embedding.tile_of_row
     parts: list[str | bytes] = [b"" if tiles is None else tiles.astype("<i8").tobytes()]
     for scope in inputs.scopes:
@@ -182,7 +183,8 @@ def _key(inputs: Inputs, embedding: str, index: tuple[str, str]) -> Key:
     return Key(embedding, fingerprint.text_digest(*parts), inputs.design, release, *index)
 
 
-def _typed_key(inputs: Inputs) -> str:
+def typed_key_of(inputs: Inputs) -> str:
+    """Digest of the labels and confounders that typed lists depend on in addition."""
     codes = ((scope.label, scope.confounder) for scope in inputs.scopes)
     return fingerprint.text_digest(*(c.astype("<i4").tobytes() for pair in codes for c in pair))
 
@@ -196,7 +198,7 @@ def _about(inputs: Inputs) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _fingerprint_of(embedding: Embedding) -> str:
+def fingerprint_of(embedding: Embedding) -> str:
     """Fingerprint of an array, read once in its own chunks."""
     data = embedding.data
     hasher = fingerprint.BlockHasher()

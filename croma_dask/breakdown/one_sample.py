@@ -1,0 +1,299 @@
+"""Why one sample has the value that it has: its neighbours, by id, type and distance."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from croma_dask.breakdown.lookup import Place, find_sample, ids_at
+from croma_dask.breakdown.row_lists import RowList, Wanted, check_kept, kept_row, search_row
+from croma_dask.cohort.align import Embedding
+from croma_dask.cohort.design import Scope
+from croma_dask.cohort.manifest import ColumnNames
+from croma_dask.cohort.open import cohort_of
+from croma_dask.errors import SchemaError, StoreError
+from croma_dask.first_pass import open_source
+from croma_dask.index.kept import local_path, open_neighbors, standing
+from croma_dask.index.kept_lists import Kept
+from croma_dask.index.source import RowSource, TakenRows
+from croma_dask.options import current
+from croma_dask.robustness import evidence as ev
+from croma_dask.robustness.arguments import check_k, check_m
+from croma_dask.robustness.margin import margins_of
+from croma_dask.robustness.request import Inputs, prepare
+from croma_dask.robustness.reuse import fingerprint_of, key_of, typed_key_of
+from croma_dask.robustness.tau import check_tau
+from croma_dask.schema_breakdown import (
+    EXPLANATION,
+    EXPLANATION_COORDINATES,
+    build_breakdown,
+    text_array,
+)
+from croma_dask.schema_panel import attrs_of
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["explain"]
+
+_K, _M = 51, 5
+"""How far to look where neither the caller nor kept neighbours say."""
+
+_KINDS = {ev.SO: "SO", ev.OS: "OS", ev.SS: "SS", ev.OO: "OO"}
+
+
+def explain(
+    cohort: Any,
+    sample_id: str,
+    *,
+    neighbors: str | os.PathLike[str] | None = None,
+    confounder: str | None = None,
+    subset: str | None = None,
+    k: int | None = None,
+    m: int | None = None,
+    tau: float | None = None,
+    manifest: Any = None,
+    design: str | None = None,
+    skip_incomplete: bool = False,
+    label: str | None = None,
+    group: str | None = None,
+    id_column: str = "sample_id",
+    subset_column: str = "subset",
+) -> xr.Dataset:
+    """List the neighbours of one sample, and what they make of it.
+
+    Parameters
+    ----------
+    cohort, manifest
+        As in :func:`croma_dask.score`: the place of a store, an opened cohort, or an array with
+        its manifest.
+    sample_id
+        The sample.
+    neighbors
+        Folder that ``score(..., keep_neighbors=)`` has left, where its lists are read. Without it,
+        or where its lists do not reach far enough, the embedding is read once.
+    confounder
+        Column of the confounder. By default the one that `neighbors` were kept for.
+    subset
+        Under ``paired_2x2``: which occurrence, where the sample is in several subsets.
+    k
+        Neighbours of any type to list, and what RI and MaRI look at: ``int(result["RI"].k)`` for
+        the values of a result. By default as many as are kept, or 51.
+    m
+        SO and OS neighbours to list, each, and the radius of the margin. By default as many as are
+        kept, or 5.
+    tau
+        Bandwidth of MaRI: ``float(result["MaRI"].tau)``. Without it there is no `mari`.
+    design, skip_incomplete, label, group
+        As in :func:`croma_dask.score`; by default as `neighbors` were kept, else ``all``
+        (``paired_2x2`` with a `subset`), ``label``, ``group_id``.
+    id_column, subset_column
+        Columns of the ids and of the subsets.
+
+    Returns
+    -------
+    xarray.Dataset
+        Dim `neighbor`, by (distance, row): the k nearest candidates of another group, and of those
+        behind them the SO and OS ones that are among the m nearest of their type. `neighbor_id`,
+        `label`, `confounder`, `group_id`, `kind`, `distance`, `neighbor_rank`, `typed_rank`,
+        `manifest_row`; and of the sample `d_so`, `d_os`, `margin`, `ri`, `mari`, `n_candidates`,
+        `n_so`, `n_os`. ``attrs`` say who the sample is, and whether the lists were kept or
+        searched. See :data:`croma_dask.schema_breakdown.EXPLANATION`.
+
+    Raises
+    ------
+    SchemaError
+        There is no such sample (and which ids are like it), or it is in several subsets and none
+        is named, or the input is not what :func:`croma_dask.score` takes.
+    StoreError
+        `neighbors` holds none, or those of another embedding, other groups, design or release; or
+        what is kept is not what the embedding gives.
+
+    Notes
+    -----
+    Memory: the codes of the manifest. Where the embedding is read: a chunk of it, and 40 bytes a
+    row. Distances have the same bits as those that scores are made of, and so has `margin`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import croma_dask as cd
+    >>> x = np.array([[1, 0], [0.9, 0.1], [0.8, 0.4], [0.1, 1]])
+    >>> manifest = {
+    ...     "sample_id": ["a", "b", "c", "d"], "group_id": ["1", "2", "3", "4"],
+    ...     "label": ["x", "x", "y", "y"], "center": ["A", "B", "A", "B"],
+    ... }
+    >>> told = cd.explain(x, "a", manifest=manifest, confounder="center", m=1)
+    >>> told.neighbor_id.values.tolist(), told.kind.values.tolist()
+    (['b', 'c', 'd'], ['SO', 'OS', 'OO'])
+    >>> round(float(told.margin), 3)
+    0.89
+    """
+    kept = None if neighbors is None else _open(neighbors)
+    about = {} if kept is None else kept.attrs
+    confounder = confounder or about.get("confounder_column") or None
+    if confounder is None:
+        raise SchemaError(
+            "confounder= (--confounder) has to be named"
+            + (": only neighbours of all types are kept, for any confounder" if kept else "")
+        )
+    names = ColumnNames(
+        confounder, label or about.get("label_column") or "label",
+        group or about.get("group_column") or "group_id", id_column, subset_column,
+    )  # fmt: skip
+    design = design or about.get("evaluation_design") or ("paired_2x2" if subset else "all")
+    inputs = prepare(
+        cohort_of(cohort), manifest, names, design, skip_incomplete=skip_incomplete,
+        check_ids=False,
+    )  # fmt: skip
+    if kept is not None:
+        inputs = _matched(inputs, kept)
+    place = find_sample(inputs, sample_id, subset)
+    if k is None:
+        k = (kept.n_global if kept is not None else 0) or _K
+    if m is None:
+        m = (kept.n_typed if kept is not None else 0) or _M
+    wanted = Wanted.of(place.scope, place.position, check_k(k, "k")[0], check_m(m)[0][0])
+    found, sources = _neighbors(inputs, place, wanted, kept)
+    return _labelled(inputs, place, wanted, found, check_tau(tau), ", ".join(sources))
+
+
+def _open(neighbors: str | os.PathLike[str]) -> Kept:
+    """Open kept neighbours; what is no such folder is refused as :func:`open_neighbors` does."""
+    open_neighbors(neighbors).close()
+    path = local_path(neighbors)
+    return Kept(path, standing(path)[1])
+
+
+def _matched(inputs: Inputs, kept: Kept) -> Inputs:
+    """Make sure that kept neighbours are those of this cohort, whose fingerprint is then known."""
+    digest = inputs.embedding.fingerprint or fingerprint_of(inputs.embedding)
+    index = (kept.key.index, kept.key.index_parameters)
+    other = key_of(inputs, digest, index).differences(kept.key)
+    if other:
+        raise StoreError(
+            f"the neighbours in {kept.path} are {' and '.join(other)}: they say nothing of this "
+            "cohort; name those of this one, score it with keep_neighbors= (--keep-neighbors), or "
+            "leave neighbors= out"
+        )
+    return replace(inputs, embedding=replace(inputs.embedding, fingerprint=digest))
+
+
+def _neighbors(
+    inputs: Inputs, place: Place, wanted: Wanted, kept: Kept | None
+) -> tuple[RowList, list[str]]:
+    """List of the sample as far as it is needed, and where it came from."""
+    if kept is None:
+        return _searched(inputs, wanted), ["searched"]
+    stored = kept_row(kept, place.start, wanted)
+    reached = wanted.reached(stored)
+    found = stored if reached else _searched(inputs, wanted)
+    typed = bool(kept.n_typed) and kept.typed_key == typed_key_of(inputs)
+    check_kept(kept, place.start, wanted, found, stored, typed=typed)
+    return found, ["kept"] if reached else ["kept", "searched"]
+
+
+def _searched(inputs: Inputs, wanted: Wanted) -> RowList:
+    with contextlib.ExitStack() as keep:
+        source = open_source(inputs.embedding, current(), keep, streamed=False, workers=False)
+        return search_row(_rows_of(source, inputs.embedding, wanted.scope), wanted)
+
+
+def _rows_of(source: RowSource, embedding: Embedding, scope: Scope) -> RowSource:
+    """Rows of a scope, in its order."""
+    tiles = embedding.tile_of_row
+    if scope.rows is not None:
+        tiles = scope.rows if tiles is None else tiles[scope.rows]
+    return source if tiles is None else TakenRows(source, np.asarray(tiles, np.int64))
+
+
+def _labelled(
+    inputs: Inputs, place: Place, wanted: Wanted, found: RowList, tau: float | None, sources: str
+) -> xr.Dataset:
+    import xarray as xr
+
+    typed = found.typed_rank
+    rank = np.arange(1, len(found.index) + 1)
+    shown = np.flatnonzero((rank <= wanted.k) | ((typed > 0) & (typed <= wanted.m)))
+    at = found.index[shown]
+    scope, manifest = place.scope, inputs.manifest
+    rows = at if scope.rows is None else scope.rows[at]
+    so, os_ = (found.typed_distances(kind, wanted.m) for kind in (ev.SO, ev.OS))
+    margin, _ = margins_of(so[None], os_[None], wanted.m)
+    ri, mari = _indices(found, wanted.k, tau)
+    along = ("neighbor",)
+    values: dict[str, tuple[tuple[str, ...], Any]] = {
+        "kind": (along, text_array([_KINDS[int(kind)] for kind in found.kind[shown]])),
+        "distance": (along, found.distance[shown]),
+        "neighbor_rank": (along, rank[shown]),
+        "typed_rank": (along, typed[shown]),
+        "manifest_row": (along, rows),
+        "d_so": ((), float(np.cumsum(so)[-1] / wanted.m)),
+        "d_os": ((), float(np.cumsum(os_)[-1] / wanted.m)),
+        "margin": ((), float(margin[0])),
+        "ri": ((), ri),
+        "mari": ((), mari),
+        "n_candidates": ((), wanted.n),
+        "n_so": ((), wanted.n_so),
+        "n_os": ((), wanted.n_os),
+    }
+    coords: dict[str, tuple[tuple[str, ...], Any]] = {
+        "neighbor_id": (along, ids_at(manifest, rows)),
+        "label": (along, text_array([manifest.label.names[c] for c in scope.label[at]])),
+        "confounder": (
+            along, text_array([manifest.confounder.names[c] for c in scope.confounder[at]])
+        ),
+        "group_id": (along, text_array([manifest.group.names[c] for c in scope.group[at]])),
+        "k": ((), wanted.k),
+        "m": ((), wanted.m),
+        "tau": ((), float("nan") if tau is None else tau),
+    }  # fmt: skip
+    labelled = {
+        name: xr.Variable(dims, data, attrs_of(EXPLANATION_COORDINATES[name]))
+        for name, (dims, data) in coords.items()
+    }
+    labelled["confounder"].attrs["column"] = manifest.names.confounder
+    return build_breakdown(EXPLANATION, values, labelled, _about(inputs, place, sources))
+
+
+def _indices(found: RowList, k: int, tau: float | None) -> tuple[float, float]:
+    """RI and MaRI of the sample, as robustness/index_scores.py makes them."""
+    kind, distance = found.kind[None], found.distance[None]
+    counts = ev.count_kinds(kind, k)
+    so, os_ = int(counts[ev.SO][0]), int(counts[ev.OS][0])
+    if not so + os_:
+        return float("nan"), float("nan")
+    mari = float("nan")
+    if tau is not None:
+        weights = ev.sample_weights(kind, distance, k, tau)
+        mari = float(weights.so[0] / (weights.so[0] + weights.os[0]))
+    return so / (so + os_), mari
+
+
+def _about(inputs: Inputs, place: Place, sources: str) -> dict[str, Any]:
+    from croma_dask import __version__
+
+    scope, manifest, at = place.scope, inputs.manifest, place.position
+    digest = inputs.embedding.fingerprint
+    return {
+        "sample_id": place.sample_id,
+        "sample_label": manifest.label.names[scope.label[at]],
+        "sample_confounder": manifest.confounder.names[scope.confounder[at]],
+        "sample_group_id": manifest.group.names[scope.group[at]],
+        "sample_subset": scope.name,
+        "sample_manifest_row": place.row,
+        "neighbors": sources,
+        "evaluation_design": inputs.design,
+        "label_column": manifest.names.label,
+        "confounder_column": manifest.names.confounder,
+        "group_column": manifest.names.group,
+        "dataset": manifest.dataset,
+        "distance": "cosine",
+        # An array is not read a second time to be named.
+        **({"embedding_fingerprint": digest} if digest else {}),
+        "croma_dask_version": __version__,
+    }
