@@ -1,9 +1,12 @@
-"""Score the two demo stores and print one table (this is what ``make demo`` runs).
+"""Score the two demo stores: a table, a report and a picture (``make demo`` runs this).
 
 The stores hold the same handwritten digits, taken with two scanners, under two embeddings: raw
 pixels, and pixels normalised image by image. See stores/make_demo.py for how they were made.
 
     python examples/demo.py [FOLDER FOR THE RESULTS]
+
+The picture is drawn with matplotlib: ``pip install -e '.[plot]'``. The one that the README shows,
+docs/images/demo.png, is a copy of what this script has written.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from pathlib import Path
 import xarray as xr
 
 import croma_dask as cd
+from croma_dask import plotting
 
 ROOT = Path(__file__).resolve().parents[1]
-EMBEDDINGS = {"digits_raw": "raw pixels", "digits_normalised": "normalised"}
+EMBEDDINGS = {"raw pixels": "digits_raw", "normalised": "digits_normalised"}
 
 # Title, metric, variable of its result, format, what to read in it.
 ROWS = [
@@ -38,31 +42,63 @@ ROWS = [
 ]
 
 
-def table(results: dict[str, xr.DataTree]) -> str:
-    """Lay the headline numbers of several results side by side."""
-    lines = [" " * 14 + "".join(f"{EMBEDDINGS[name]:>12}" for name in results)]
+def table(panel: xr.DataTree) -> str:
+    """Lay the headline numbers of the models side by side."""
+    lines = [" " * 14 + "".join(f"{name:>12}" for name in EMBEDDINGS)]
     for title, metric, variable, form, meaning in ROWS:
-        values = [tree[metric][variable].item() for tree in results.values()]
+        values = [panel[metric][variable].sel(model=name).item() for name in EMBEDDINGS]
         cells = "".join(f"{value:{form}}".rjust(12) for value in values)
         lines.append(f"{title:<14}{cells}   {meaning}")
     return "\n".join(lines)
 
 
+def caption(panel: xr.DataTree) -> str:
+    """Say in words what the picture shows; it is kept in the picture."""
+    croma = panel["CRoMa"].to_dataset()
+    said = [
+        f"{name}: median {float(one.median_value):+.3f}, LTM {float(one.ltm_alpha):+.3f}, "
+        f"F(0) {float(one.f0):.3f}"
+        for name, one in ((name, croma.sel(model=name)) for name in EMBEDDINGS)
+    ]
+    return "CRoMa margins of the demo stores. " + "; ".join(said)
+
+
+def draw(panel: xr.DataTree, path: Path) -> None:
+    """Draw how margins are distributed, and which cells of the better embedding are weak."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11.0, 4.3), layout="constrained", facecolor="white")
+    left, right = figure.subplots(1, 2, width_ratios=(1.5, 1.0))
+    plotting.margins(panel, ax=left)
+    left.set_xlabel("margin of each image: above 0 its digit is nearer, below 0 its scanner")
+    right.set_ylabel("digit")
+    plotting.cells(panel, model="normalised", ax=right)
+    figure.savefig(path, dpi=110, metadata={"Software": None, "Description": caption(panel)})
+
+
 def main(out: Path) -> None:
-    """Score both stores, write the results below ``out``, print the table."""
+    """Score both stores, print the table, write result, report and picture below ``out``."""
     # Support below 1 is a warning to whoever scores one cohort; here it is a row of the table.
     warnings.filterwarnings("ignore", category=cd.SupportWarning)
-    results = {}
-    for name in EMBEDDINGS:
-        cohort = cd.open_cohort(str(ROOT / "stores" / f"{name}.zarr"))
-        results[name] = cd.score(cohort, confounder="scanner")
-        results[name].to_zarr(out / f"{name}.zarr", mode="w", consolidated=False)
-    n_images = results["digits_raw"]["CRoMa"].sizes["sample"]
-    print(f"{n_images:,} images of handwritten digits, taken with two scanners.")
+    cohorts = {
+        name: cd.open_cohort(str(ROOT / "stores" / f"{store}.zarr"))
+        for name, store in EMBEDDINGS.items()
+    }
+    panel = cd.score(cohorts, confounder="scanner")
+    out.mkdir(parents=True, exist_ok=True)
+    panel.to_zarr(out / "result.zarr", mode="w", consolidated=False)
+    print(f"{panel['CRoMa'].sizes['sample']:,} images of handwritten digits, from two scanners.")
     print("What decides which images lie close together: the digit, or the scanner?\n")
-    print(table(results))
-    print("\nThe README says how to read this. The results, image by image, are in")
-    print("\n".join(f"  {out / name}.zarr" for name in results))
+    print(table(panel))
+    files = [out / "result.zarr", out / "report.html", out / "demo.png"]
+    cd.report(panel, files[1], title="Handwritten digits, two scanners", overwrite=True)
+    try:
+        draw(panel, files[2])
+    except ImportError:
+        files.pop()
+        print("\nNo picture: matplotlib is not installed, pip install -e '.[plot]'")
+    print("\nThe README says how to read this. Image by image, as a page and as a picture it is in")
+    print("\n".join(f"  {path}" for path in files))
 
 
 if __name__ == "__main__":

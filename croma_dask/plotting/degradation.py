@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from croma_dask import schema
 from croma_dask.errors import SchemaError, name_items
+from croma_dask.plotting import theme
 from croma_dask.probe.slides import IN_DOMAIN
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def degradation_curve(
     """
     v, accuracies, n_classes, name = _checked(result, test_set)
     if ax is None:
-        ax = _new_axes()
+        ax = theme.new_axes()
     (line,) = ax.plot(
         v, accuracies.mean(axis=1), marker="o", label=name if label is None else label
     )
@@ -77,11 +78,10 @@ def degradation_curve(
         low, high = np.quantile(accuracies, _BAND, axis=1)
         ax.fill_between(v, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
     _draw_chance(ax, n_classes)
-    # What somebody has written on the axes stays.
-    if not ax.get_xlabel():
-        ax.set_xlabel(_axis_label(schema.SWEEP["cramers_v"]))
-    if not ax.get_ylabel():
-        ax.set_ylabel(_axis_label(schema.ACCURACY))
+    theme.write_labels(
+        ax, x=theme.axis_label(schema.SWEEP["cramers_v"].attrs()),
+        y=theme.axis_label(schema.ACCURACY.attrs()),
+    )  # fmt: skip
     ax.legend(frameon=False)
     return ax
 
@@ -136,19 +136,6 @@ def _has_v(result: xr.DataArray) -> bool:
     return "cramers_v" in result.coords and result["cramers_v"].dims == ("split",)
 
 
-def _new_axes() -> Axes:
-    try:
-        import matplotlib.pyplot as plt
-    except ModuleNotFoundError as err:
-        if (err.name or "").partition(".")[0] != "matplotlib":
-            raise
-        raise ImportError(
-            "plots are drawn by matplotlib, which is not installed: "
-            "pip install 'croma-dask[plot]' (or pip install matplotlib)"
-        ) from err
-    return plt.subplots()[1]
-
-
 def _draw_chance(ax: Axes, n_classes: int) -> None:
     """Draw the line of chance, once for each number of classes on the axes."""
     mark = f"chance-{n_classes}"
@@ -157,7 +144,3 @@ def _draw_chance(ax: Axes, n_classes: int) -> None:
             1 / n_classes, color="0.5", linestyle="--", linewidth=1.0, zorder=1.0, gid=mark,
             label=f"chance (1/{n_classes})",
         )  # fmt: skip
-
-
-def _axis_label(declared: schema.Variable) -> str:
-    return f"{declared.long_name} [{declared.attrs()['units']}]"
