@@ -1,0 +1,52 @@
+"""The command ``croma-dask report``."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["report"]
+
+
+@click.command()
+@click.argument("results", nargs=-1, required=True, metavar="RESULT...")
+@click.option("--out", required=True, metavar="PATH", help="Where the page goes, .html.")
+@click.option("--title", help="Title of the page. Default: what was compared.")
+@click.option(
+    "--name", "names", multiple=True,
+    help="Name of a result, once for each in their order. Default: its file name.",
+)  # fmt: skip
+@click.option(
+    "--draws", type=click.IntRange(min=0), default=2000, show_default=True,
+    help="Draws of the bootstrap over groups; 0: no intervals.",
+)  # fmt: skip
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the draws."
+)
+@click.option("--overwrite", is_flag=True, help="Replace a report that is there.")
+@click.option("-q", "--quiet", is_flag=True, help="No last line.")
+def report(
+    results: tuple[str, ...], out: str, title: str | None, names: tuple[str, ...], draws: int,
+    seed: int, overwrite: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Make a page of results: one file that opens offline, to look at and to hand on.
+
+    RESULT is what `croma-dask score --out` has written (.zarr, .nc). Several are compared as models
+    of one cohort, which they have to be; probe sweeps and embedding benchmarks get a section each.
+
+    \b
+    croma-dask report result.zarr --out report.html
+    croma-dask report uni.zarr virchow.zarr --name UNI --name Virchow --out models.html
+    """
+    from croma_dask.memory import format_bytes
+    from croma_dask.report import report as run
+
+    if names and len(names) != len(results):
+        raise click.UsageError(
+            f"--name is given {len(names)} times for {len(results)} results; give it once for each"
+        )
+    if len(set(names)) < len(names):
+        raise click.UsageError("--name has to be another one for each result")
+    chosen = dict(zip(names, results, strict=True)) if names else list(results)
+    path = run(chosen, out, title=title, n_draws=draws, seed=seed, overwrite=overwrite)
+    if not quiet:
+        click.echo(f"written: {path} ({format_bytes(path.stat().st_size)})")

@@ -1,0 +1,71 @@
+"""A report that opens offline: one file with tables, charts and an explorer of the margins."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from croma_dask.errors import SchemaError
+
+__all__ = ["report"]
+
+
+def report(
+    results: Any,
+    path: str | os.PathLike[str],
+    *,
+    title: str | None = None,
+    n_draws: int = 2000,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> Path:
+    """Write a report of results: one HTML file that needs no network.
+
+    Parameters
+    ----------
+    results
+        What :func:`croma_dask.score` returned, of one model or of a panel, or the path of a saved
+        one; several of them, as a sequence or as a mapping of names to them, are put together by
+        :func:`croma_dask.combine_results`. Probe sweeps and embedding benchmarks among them get a
+        section each.
+    path
+        Where it goes, ``.html``.
+    title
+        Of the page; by default what was compared.
+    n_draws, seed
+        Of the bootstrap of groups that the intervals come from, see
+        :func:`croma_dask.bootstrap`; with 0 draws there are no intervals.
+    overwrite
+        Replace a report that is there; nothing else ever is.
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
+
+    Raises
+    ------
+    SchemaError
+        A result is of another kind, or results are not of the same rows; `path` cannot be
+        written; before anything long is run.
+    StoreError
+        A path holds no result.
+
+    Notes
+    -----
+    The page computes from the margins that it carries, as float32: its numbers are the library's
+    to 1e-6, F(0) exactly. It takes about 0.9 MB, and 4.5 bytes for each sample, model and m.
+
+    Memory: the margins as they are in the result, their text form, and the finished page.
+    """
+    from croma_dask.report.collect import collect
+    from croma_dask.report.inputs import gather
+    from croma_dask.report.page import check_page_target, render, write_page
+
+    if n_draws < 0:
+        raise SchemaError(f"n_draws must be 0 or above, found {n_draws}")
+    target = check_page_target(path, overwrite=overwrite)
+    payload, blocks = collect(gather(results), title=title, n_draws=n_draws, seed=seed)
+    write_page(render(payload, blocks), target)
+    return target

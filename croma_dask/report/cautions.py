@@ -1,0 +1,211 @@
+"""What a reader has to know before the numbers: the first section of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from croma_dask.report.caution_support import support_cautions
+from croma_dask.report.pick import fact, main_radius, number, radii
+from croma_dask.report.words import Words, listed, percent, signed
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["cautions"]
+
+Nodes = dict[str, "xr.Dataset"]
+
+FEW_GROUPS = 20
+"""Groups below which percentile intervals of a bootstrap are too narrow."""
+
+NEAR_K = 0.005
+"""Balanced accuracies that lie this near to each other might as well have chosen the other k."""
+
+MOVED = 0.02
+"""Difference of RI or MaRI between two such k that is worth telling."""
+
+
+def cautions(
+    nodes: Nodes, names: list[str], words: Words, *, empty: tuple[int, list[tuple[str, str]]],
+    without_intervals: str = "",
+) -> list[dict[str, str]]:  # fmt: skip
+    """Collect the warnings that a result gives rise to.
+
+    Parameters
+    ----------
+    nodes
+        Panel, by metric.
+    names, words
+        Of the models and the columns.
+    empty
+        Number of label x confounder cells without samples, and the first of them.
+    without_intervals
+        Why there are no bootstrap intervals; empty where there are.
+
+    Returns
+    -------
+    list of dict
+        `title` and `text`; the most serious first.
+    """
+    found = [
+        *support_cautions(nodes, names, words),
+        *_approximate(nodes, names),
+        *_rows(nodes, names, words),
+        *_same(nodes, names),
+        *_operating_k(nodes, names),
+        *_groups(nodes, words),
+    ]
+    n_empty, first = empty
+    if n_empty:
+        pairs = "; ".join(f"{a} with {b}" for a, b in first) + (
+            f" and {n_empty - len(first)} more" if n_empty > len(first) else ""
+        )
+        found.append(
+            (
+                "Label and confounder do not cover each other",
+                f"{n_empty} combinations of {words.label} and {words.confounder} hold no "
+                f"sample: {pairs}. Where they are missing, the two cannot be told apart.",
+            )
+        )
+    if without_intervals:
+        found.append(("No intervals", without_intervals))
+    return [{"title": title, "text": text} for title, text in found]
+
+
+def _of(names: list[str], i: int) -> str:
+    return f"{names[i]}: " if len(names) > 1 else ""
+
+
+def _k(dataset: xr.Dataset, model: int) -> int:
+    return int(number(dataset, "k", model=model))
+
+
+def _approximate(nodes: Nodes, names: list[str]) -> Iterator[tuple[str, str]]:
+    first = next(iter(nodes.values()))
+    for i in range(len(names)):
+        kind = fact(first, "index", i, "exact")
+        if kind == "exact":
+            continue
+        said = []
+        for metric, dataset in nodes.items():
+            m = main_radius(radii(dataset)) if metric == "CRoMa" else None
+            for variable, title in (
+                ("value", metric), ("ltm_alpha", "lower-tail mean"), ("f0", "F(0)")
+            ):  # fmt: skip
+                low = number(dataset, f"{variable}_error_low", model=i, m=m)
+                high = number(dataset, f"{variable}_error_high", model=i, m=m)
+                value = number(dataset, variable, model=i, m=m)
+                if low == low and high == high:
+                    said.append(f"{title} {_digits(value - high)} to {_digits(value - low)}")
+        recall = float(fact(first, "recall", i, float("nan")))
+        yield (
+            f"{_of(names, i)}neighbours are approximate ({kind})",
+            f"{percent(recall)} of the true neighbours of a sample of rows were found. "
+            + (
+                f"An exact search would give, with 95 % confidence: {', '.join(said)}."
+                if said
+                else "How far that moves the values was not measured."
+            ),
+        )
+
+
+def _digits(value: float) -> str:
+    return f"{value:.4f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _rows(nodes: Nodes, names: list[str], words: Words) -> Iterator[tuple[str, str]]:
+    first = next(iter(nodes.values()))
+    every, used = first.attrs.get("n_rows"), first.attrs.get("n_rows_used")
+    if every is not None and used is not None and used < every:
+        yield (
+            f"{every - used:,} of {every:,} rows were left out",
+            f"They belong to subsets that are no complete 2 x 2 of {words.label} and "
+            f"{words.confounder}.",
+        )
+    for i in range(len(names)):
+        zero = int(fact(first, "n_zero_rows", i, 0) or 0)
+        if zero:
+            yield (
+                f"{_of(names, i)}{zero:,} rows of the embedding are zero",
+                "They lie at the same distance from everything; often something has failed where "
+                "the embedding was made.",
+            )
+    for metric, dataset in nodes.items():
+        if "pair_values" not in dataset or dataset.sizes.get("subset", 1) < 2:
+            continue
+        array = dataset["pair_values"]
+        values = array.transpose("subset", ...).values.reshape(array.sizes["subset"], -1)
+        lost = np.isnan(values).any(axis=1)
+        if lost.any():
+            gone = dataset["subset"].values[lost].tolist()
+            yield (
+                f"{metric} has no value in {len(gone)} of {lost.size} subsets",
+                f"They are left out of it: {listed(gone, 5)}.",
+            )
+
+
+def _same(nodes: Nodes, names: list[str]) -> Iterator[tuple[str, str]]:
+    first = next(iter(nodes.values()))
+    by_print: dict[Any, list[str]] = {}
+    for i, name in enumerate(names):
+        by_print.setdefault(fact(first, "embedding_fingerprint", i), []).append(name)
+    for mark, models in by_print.items():
+        if mark is not None and len(models) > 1:
+            yield (
+                f"{listed(models)} are the same embedding",
+                "Their fingerprints are equal: probably one file was given under several names.",
+            )
+
+
+def _operating_k(nodes: Nodes, names: list[str]) -> Iterator[tuple[str, str]]:
+    index = nodes.get("RI", nodes.get("MaRI"))
+    if index is None:
+        return
+    ks = [_k(index, i) for i in range(len(names))]
+    if len(set(ks)) > 1:
+        each = ", ".join(f"{name} {k}" for name, k in zip(names, ks, strict=True))
+        yield (
+            "RI and MaRI are read at different k",
+            f"The operating k differs between models ({each}). Compare them with the curves over "
+            "k as well.",
+        )
+    candidates = [int(k) for k in index["k_candidate"].values]
+    for i in range(len(names)):
+        for metric, dataset in nodes.items():
+            if "curve" not in dataset:
+                continue
+            here = candidates.index(ks[i])
+            accuracy = [
+                number(dataset, "balanced_accuracy", model=i, k_candidate=j)
+                for j in range(len(candidates))
+            ]
+            possible = [
+                number(dataset, "k_possible", model=i, k_candidate=j) == 1
+                for j in range(len(candidates))
+            ]
+            for j, k in enumerate(candidates):
+                other = number(dataset, "curve", model=i, k_candidate=j)
+                value = number(dataset, "curve", model=i, k_candidate=here)
+                near = accuracy[here] - accuracy[j] < NEAR_K or possible[j]
+                if j != here and near and abs(other - value) > MOVED:
+                    yield (
+                        f"{_of(names, i)}the choice of k matters to {metric}",
+                        f"k = {k} predicts the label as well as the operating k = {ks[i]} does "
+                        f"(balanced accuracy {accuracy[j]:.4f} and {accuracy[here]:.4f}), and "
+                        f"there {metric} is {signed(other)} instead of {signed(value)}.",
+                    )
+                    break
+
+
+def _groups(nodes: Nodes, words: Words) -> Iterator[tuple[str, str]]:
+    first = next(iter(nodes.values()))
+    n = len(set(np.asarray(first["group_id"].values).tolist()))
+    if n < FEW_GROUPS:
+        yield (
+            f"Only {n} groups",
+            f"Intervals rest on drawing {words.group} again; from fewer than {FEW_GROUPS} they are "
+            "too narrow, and a difference between models may be one of few groups.",
+        )

@@ -1,0 +1,128 @@
+"""One self-contained page: its parts put together, and written whole or not at all."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import os
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from croma_dask.errors import SchemaError
+from croma_dask.report.encode import Blocks, for_script
+
+__all__ = ["SCRIPTS", "check_page_target", "render", "write_page"]
+
+SCRIPTS = (
+    "dom", "format", "arrays", "order", "statistics", "histogram", "table", "charts", "lines",
+    "head", "summary", "views", "names", "explorer_chart", "explorer", "breakdowns", "degradation",
+    "others", "about", "main",
+)  # fmt: skip
+"""Scripts of the page, in the order in which they need each other."""
+
+ENDINGS = (".html", ".htm")
+
+_GENERATOR = '<meta name="generator" content="croma-dask '
+
+
+def asset(name: str) -> str:
+    """Text of a file below ``assets``."""
+    return (files("croma_dask.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def render(payload: dict[str, Any], blocks: Blocks) -> str:
+    """Fill the template.
+
+    Parameters
+    ----------
+    payload
+        What the page shows; ``title`` and ``version`` among it.
+    blocks
+        What it carries in bulk.
+
+    Returns
+    -------
+    str
+        HTML. Its policy allows the two scripts and the one style sheet that stand in it, by their
+        hashes, and no request of any kind.
+    """
+    style = asset("page.css")
+    library = asset("echarts/echarts.common.min.js")
+    parts = "\n".join(asset(f"js/{name}.js") for name in SCRIPTS)
+    script = f'"use strict";\n(() => {{\n{parts}}})();\n'
+    policy = (
+        f"default-src 'none'; script-src {_hash(library)} {_hash(script)}; "
+        f"style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+    )
+    filled = {
+        "policy": policy,
+        "version": html.escape(str(payload["version"])),
+        "title": html.escape(str(payload["title"])),
+        "style": style,
+        "payload": for_script(payload),
+        "blocks": "\n".join(
+            f'<script type="text/plain" id="block-{i}">{content}</script>'
+            for i, content in enumerate(blocks.content)
+        ),
+        "library": library,
+        "script": script,
+    }
+    # In one pass: what is filled in is never looked through for places to fill.
+    pieces = re.split(r"\{\{(\w+)\}\}", asset("page.html"))
+    return "".join(filled[piece] if i % 2 else piece for i, piece in enumerate(pieces))
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
+
+
+def check_page_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Check where a page is to go, before it is made.
+
+    Raises
+    ------
+    SchemaError
+        The ending is not ``.html``; the folder is not there or closed; something is there already
+        that may not be overwritten: only reports ever are.
+    """
+    target = Path(path)
+    if target.suffix.lower() not in ENDINGS:
+        raise SchemaError(
+            f"report {str(path)!r} ends in {target.suffix!r}; expected {' or '.join(ENDINGS)}"
+        )
+    folder = target.absolute().parent
+    if not folder.is_dir():
+        raise SchemaError(f"the folder of {str(path)!r} does not exist; make it first")
+    if not os.access(folder, os.W_OK):
+        raise SchemaError(f"nothing may be written into the folder of {str(path)!r}")
+    if not target.exists():
+        return target
+    if not overwrite:
+        raise SchemaError(f"{str(path)!r} exists already; remove it or pass --overwrite")
+    if not _is_report(target):
+        raise SchemaError(
+            f"{str(path)!r} exists and is no report of croma-dask: it is not overwritten; choose "
+            "another name or remove it yourself"
+        )
+    return target
+
+
+def _is_report(target: Path) -> bool:
+    if not target.is_file():
+        return False
+    with target.open("rb") as f:
+        return _GENERATOR.encode() in f.read(4096)
+
+
+def write_page(text: str, target: Path) -> None:
+    """Write a page beside its place, and then put it there by one rename."""
+    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    try:
+        partial.write_bytes(text.encode("utf-8"))
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,221 @@
+"""What a report carries is what the library computed."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import croma_dask as cd
+from croma_dask.report.encode import Blocks, margins32
+from tests.helpers.report_page import Page
+
+
+@pytest.fixture(scope="module")
+def page(panel_page: Path) -> Page:
+    return Page(panel_page)
+
+
+def test_explorer__carries_the_margins_of_every_model_and_m(page: Page, panel: xr.DataTree) -> None:
+    explorer, croma = page.payload["explorer"], panel["CRoMa"]
+    assert explorer["models"] == croma["model"].values.tolist()
+    assert explorer["m"] == [1, 3]
+    for i in range(3):
+        for j in range(2):
+            single = page.block(explorer["margins"][i][j])
+            expected = croma["sample_values"].values[i, j]
+            np.testing.assert_allclose(single, expected, rtol=1e-7, atol=0)
+            assert np.mean(single <= 0) == float(croma["f0"][i, j])
+            low = single <= np.quantile(single.astype(float), 0.1)
+            assert single[low].mean() == pytest.approx(float(croma["ltm_alpha"][i, j]), abs=1e-6)
+
+
+def test_explorer__carries_the_names_of_every_sample(page: Page, panel: xr.DataTree) -> None:
+    croma = panel["CRoMa"]
+    assert page.decoded("label") == croma["label"].values.tolist()
+    assert page.decoded("confounder") == croma["confounder"].values.tolist()
+    explorer = page.payload["explorer"]
+    assert page.block(explorer["ids"]) == croma["sample_id"].values.tolist()
+    names, codes = (page.block(explorer["groups"][part]) for part in ("names", "codes"))
+    assert [names[c] for c in codes] == croma["group_id"].values.tolist()
+    assert explorer["worst"] is None
+
+
+def test_summary__has_values_and_bootstrap_intervals(page: Page, panel: xr.DataTree) -> None:
+    drawn = cd.bootstrap(panel, n_draws=50, seed=0)
+    table = page.table(page.payload["summary"]["table"])
+    assert table["Model"] == ["good", "poor", "plain/noise"]
+    for title, metric, variable in (
+        ("CRoMa value (median margin)", "CRoMa", "value"),
+        ("CRoMa lower-tail mean", "CRoMa", "ltm_alpha"),
+        ("scanner wins, F(0)", "CRoMa", "f0"),
+        ("RI", "RI", "value"),
+        ("MaRI", "MaRI", "value"),
+    ):
+        at = {"m": 0} if metric == "CRoMa" else {}
+        whole, parts = panel[metric].isel(at), drawn[metric].isel(at)
+        expected = np.stack(
+            [whole[variable], parts[f"{variable}_low"], parts[f"{variable}_high"]], axis=1
+        )
+        np.testing.assert_allclose(table[title], expected, rtol=1e-8)
+    ranks = page.table(page.payload["summary"]["more"])
+    np.testing.assert_allclose(ranks["Mean rank"], panel["CRoMa"]["mean_rank"].isel(m=0))
+    np.testing.assert_allclose(ranks["RI support"], panel["RI"]["support"], rtol=1e-8)
+    assert table["Pareto front"] == panel["CRoMa"]["pareto_front"].isel(m=0).values.tolist()
+
+
+def test_summary__tells_who_beats_whom(page: Page, panel: xr.DataTree) -> None:
+    drawn = cd.bootstrap(panel, n_draws=50, seed=0)["CRoMa"].isel(m=0)
+    shown = {one["title"]: one for one in page.payload["summary"]["pairs"]}["F(0)"]
+    np.testing.assert_allclose(shown["better"], drawn["f0_better"])
+    np.testing.assert_allclose(shown["difference"], drawn["f0_difference"], atol=1e-9)
+
+
+def test_breakdowns__are_those_of_the_library(page: Page, panel: xr.DataTree) -> None:
+    tables = {one["title"]: one for one in page.payload["breakdowns"]["tables"]}
+    cells = tables["By diagnosis and scanner"]
+    labels, scanners = (key["texts"] for key in cells["keys"])
+    expected = cd.breakdown(panel, ("label", "confounder"))
+    titles = [column["title"] for column in cells["columns"]]
+    for title, variable in (("n", "n_samples"), ("Median margin", "median_value"), ("F(0)", "f0")):
+        column = titles.index(title)
+        for row, (a, b) in enumerate(zip(labels, scanners, strict=True)):
+            cell = expected[variable].sel(label=a, confounder=b)
+            for i in range(3):
+                for j in range(2):
+                    at = {d: p for d, p in (("model", i), ("m", j)) if d in cell.dims}
+                    value = cells["values"][i][j][row][column]
+                    assert value == pytest.approx(float(cell.isel(at)), rel=1e-8)
+
+
+def test_breakdowns__list_the_worst_groups_of_each_model(page: Page, panel: xr.DataTree) -> None:
+    worst = page.payload["breakdowns"]["tables"][-1]
+    assert worst["title"] == "Worst slide by lower-tail mean"
+    expected = cd.worst_groups(panel.isel(model=[1], m=1), n=25)
+    key = worst["keys_by_model"][1][1][0]
+    assert key["texts"] == expected["group"].values.tolist()
+
+
+def test_curves__have_every_k_and_m(page: Page, panel: xr.DataTree) -> None:
+    by_k, by_m = page.payload["curves"]
+    figures = {one["title"]: one for one in [*by_k["figures"], *by_m["figures"]]}
+    ri = figures["RI by k"]
+    assert ri["x"] == [3, 7]
+    np.testing.assert_allclose([s["y"] for s in ri["series"]], panel["RI"]["curve"], rtol=1e-8)
+    assert [s["mark"] for s in ri["series"]] == panel["RI"]["k"].values.tolist()
+    sweep = figures["CRoMa value by m"]
+    np.testing.assert_allclose([s["y"] for s in sweep["series"]], panel["CRoMa"]["value"])
+
+
+def test_about__says_what_was_computed(page: Page, panel: xr.DataTree) -> None:
+    facts = dict(page.payload["about"]["facts"])
+    assert facts["Fingerprint of the manifest"] == panel["RI"].attrs["manifest_fingerprint"]
+    assert "50 bootstrap draws" in facts["Intervals"]
+    models = page.table(page.payload["about"]["models"])
+    prints = panel["RI"]["embedding_fingerprint"].values.tolist()
+    assert models["Fingerprint of the embedding"] == prints
+
+
+def test_report__of_one_embedding_has_no_comparisons(single: xr.DataTree, tmp_path: Path) -> None:
+    page = Page(cd.report(single, tmp_path / "one.html", n_draws=20))
+    assert page.payload["title"] == "Robustness of an embedding to scanner"
+    assert page.payload["summary"]["pairs"] == []
+    assert page.payload["summary"]["pareto"] == []
+    assert "Pareto front" not in page.table(page.payload["summary"]["table"])
+    (first, *_) = page.payload["cautions"]
+    support = float(single["RI"]["support"])
+    assert first["title"] == f"RI and MaRI speak for {100 * support:.1f} % of the samples only"
+
+
+def test_report__of_a_paired_design_knows_subsets(paired: xr.DataTree, tmp_path: Path) -> None:
+    page = Page(cd.report(paired, tmp_path / "paired.html", n_draws=20))
+    explorer = page.payload["explorer"]
+    assert explorer["paired"]
+    assert page.decoded("subset") == paired["CRoMa"]["sample_subset"].values.tolist()
+    assert page.payload["words"]["units"] == "occurrences"
+    tables = {one["title"]: one for one in page.payload["breakdowns"]["tables"]}
+    by_subset = tables["By subset"]
+    column = [c["title"] for c in by_subset["columns"]].index("Median margin")
+    np.testing.assert_allclose(
+        [row[column] for row in by_subset["values"][0][0]], paired["CRoMa"]["pair_values"]
+    )
+
+
+def test_report__without_croma_has_no_explorer(single: xr.DataTree, tmp_path: Path) -> None:
+    page = Page(cd.report(single["RI"].to_dataset(), tmp_path / "ri.html", n_draws=0))
+    assert "explorer" not in page.payload
+    assert "breakdowns" not in page.payload
+    assert page.payload["cautions"][-1]["title"] == "No intervals"
+
+
+def test_report__is_the_same_of_a_result_and_of_its_file(
+    single: xr.DataTree, tmp_path: Path
+) -> None:
+    from croma_dask.results import save
+
+    save(single, tmp_path / "embedding.zarr")
+    direct = Page(cd.report({"embedding": single}, tmp_path / "a.html", n_draws=20))
+    opened = Page(cd.report([tmp_path / "embedding.zarr"], tmp_path / "b.html", n_draws=20))
+    assert direct.payload | {"made": ""} == opened.payload | {"made": ""}
+    np.testing.assert_array_equal(
+        direct.block(direct.payload["explorer"]["margins"][0][0]),
+        opened.block(opened.payload["explorer"]["margins"][0][0]),
+    )
+
+
+def test_report__puts_results_of_one_cohort_together(panel: xr.DataTree, tmp_path: Path) -> None:
+    parts = {name: panel.sel(model=name) for name in ("poor", "good")}
+    page = Page(cd.report(parts, tmp_path / "two.html", n_draws=0))
+    assert page.payload["models"] == ["poor", "good"]
+    expected = panel["CRoMa"]["value"].isel(m=0).sel(model=["poor", "good"]).values
+    values = page.table(page.payload["summary"]["table"])["CRoMa value (median margin)"]
+    np.testing.assert_allclose([value for value, *_ in values], expected, rtol=1e-8)
+
+
+def test_explorer__of_many_samples_keeps_the_worst_ids(
+    panel: xr.DataTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By its name: the package's attribute of that name is the function.
+    module = importlib.import_module("croma_dask.report.explorer")
+    monkeypatch.setattr(module, "MOST_NAMES", 300)
+    monkeypatch.setattr(module, "WORST", 5)
+    monkeypatch.setattr(module, "MOST_MARGINS", 3 * 150 + 1)
+    page = Page(cd.report(panel, tmp_path / "many.html", n_draws=0))
+    explorer = page.payload["explorer"]
+    assert explorer["ids"] is None
+    # The main radius is all there is room for.
+    assert (explorer["m"], explorer["m_left_out"], explorer["main_m"]) == ([1], [3], 0)
+    margins = panel["CRoMa"]["sample_values"].values[:, 0]
+    expected = sorted({int(i) for one in margins for i in np.argsort(one)[:5]})
+    assert page.block(explorer["worst"]["rows"]).tolist() == expected
+    ids = panel["CRoMa"]["sample_id"].values[expected].tolist()
+    assert page.block(explorer["worst"]["ids"]) == ids
+
+
+def test_margins32__never_change_sides_of_zero() -> None:
+    values = np.array([1e-60, -1e-60, 0.0, -0.0, 5e-324, 0.1, -0.1, np.nan, 1.0])
+    single = margins32(values)
+    np.testing.assert_array_equal(single <= 0, values <= 0)
+    np.testing.assert_array_equal(np.isnan(single), np.isnan(values))
+    np.testing.assert_allclose(single, values, rtol=1e-7, atol=2e-45)
+
+
+def test_blocks__take_the_short_type_where_it_does() -> None:
+    blocks = Blocks()
+    assert blocks.codes(np.arange(5), 1 << 16)["dtype"] == "uint16"
+    assert blocks.codes(np.arange(5), (1 << 16) + 1)["dtype"] == "uint32"
+
+
+def test_breakdowns__of_too_many_cells_are_left_out(
+    panel: xr.DataTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Three labels and two scanners, of three models at two m.
+    module = importlib.import_module("croma_dask.report.tables")
+    monkeypatch.setattr(module, "MOST_ROWS", 3 * 6)
+    page = Page(cd.report(panel, tmp_path / "cells.html", n_draws=0))
+    assert page.payload["breakdowns"]["left_out"] == ["By diagnosis and scanner"]
+    titles = [one["title"] for one in page.payload["breakdowns"]["tables"]]
+    assert titles == ["By diagnosis", "By scanner", "Worst slide by lower-tail mean"]
