@@ -4,26 +4,182 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import xarray as xr
+
+from croma_dask.kinds import KINDS, Kind, kind_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from croma_dask.embedding.plan import BenchmarkPlan
     from croma_dask.plan import Plan
+    from croma_dask.plotting.accessor import PlotAccessor
     from croma_dask.probe.layout import SweepLayout
 
 __all__ = ["CromaDatasetAccessor", "CromaTreeAccessor"]
 
+_COHORT: tuple[Kind, ...] = ("cohort",)
+_RESULT: tuple[Kind, ...] = ("result",)
+_SUMMARISED: tuple[Kind, ...] = ("result", "sweep", "benchmark")
+_DRAWN: tuple[Kind, ...] = (*_SUMMARISED, "bootstrap", "ranks")
+_SAVED: tuple[Kind, ...] = (*_DRAWN, "breakdown", "explanation")
+
+_FOR: dict[str, tuple[Kind, ...]] = {
+    "score": _COHORT,
+    "plan": _COHORT,
+    "probe_sweep": _COHORT,
+    "plan_probe_sweep": _COHORT,
+    "embedding_benchmark": _COHORT,
+    "plan_embedding_benchmark": _COHORT,
+    "explain": _COHORT,
+    "summary": _SUMMARISED,
+    "to_frame": (*_SUMMARISED, "bootstrap"),
+    "save": _SAVED,
+    "plot": _DRAWN,
+    "bootstrap": _RESULT,
+    "breakdown": _RESULT,
+    "worst_groups": _RESULT,
+    "report": _RESULT,
+}
+"""Method -> kinds of object that it is for, as :func:`croma_dask.kinds.kind_of` tells them."""
+
+
+class _Accessor:
+    """What Datasets and DataTrees have in common: all that is for results."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+
+    def _of(self, name: str) -> Any:
+        """Return the object, if `name` is for such as it is."""
+        from croma_dask.errors import SchemaError
+
+        kind = kind_of(self._data)
+        # What is not known is left to the function, which says what it misses.
+        if kind == "unknown" or kind in _FOR[name]:
+            return self._data
+        meant = " or ".join(KINDS[other] for other in _FOR[name])
+        here = ", ".join(other for other in dir(self) if other in _FOR)
+        raise SchemaError(
+            f"this is {KINDS[kind]}; .croma.{name} is for {meant}. What it has here: {here}"
+        )
+
+    def __dir__(self) -> list[str]:
+        """Name what there is for such an object, and nothing else of this class."""
+        kind = kind_of(self._data)
+        return [
+            name
+            for name in super().__dir__()
+            if name not in _FOR or kind == "unknown" or kind in _FOR[name]
+        ]
+
+    def __repr__(self) -> str:
+        """Show the object at a glance: a table of a result, shape and counts of a cohort."""
+        from croma_dask.notebook import describe_text
+
+        return describe_text(self._data)
+
+    def _repr_html_(self) -> str:
+        """Show the same in a notebook."""
+        from croma_dask.notebook import describe_html
+
+        return describe_html(self._data)
+
+    @property
+    def plot(self) -> PlotAccessor:
+        """Draw this result: see :mod:`croma_dask.plotting`."""
+        from croma_dask.errors import SchemaError
+        from croma_dask.plotting.accessor import PlotAccessor
+
+        try:
+            return PlotAccessor(self._of("plot"))
+        except SchemaError as error:
+            # What a property raises must not break hasattr().
+            raise AttributeError(str(error)) from None
+
+    def summary(self) -> str:
+        """Headline numbers as a table for people: see :func:`croma_dask.results.summary`."""
+        from croma_dask.results import summary
+
+        return summary(self._of("summary"))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Tidy frame of this result: see :func:`croma_dask.results.to_frame`."""
+        from croma_dask.results import to_frame
+
+        return to_frame(self._of("to_frame"))
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write this result, whole or not at all: see :func:`croma_dask.results.save`."""
+        from croma_dask.results import save
+
+        save(self._of("save"), path, overwrite=overwrite)
+
+    def bootstrap(
+        self,
+        *,
+        n_draws: int = 2000,
+        seed: int = 0,
+        level: float = 0.95,
+        keep_draws: bool = False,
+        threads: int | None = None,
+    ) -> xr.DataTree:
+        """Tell how sure these values are: see :func:`croma_dask.bootstrap`."""
+        from croma_dask.uncertainty import bootstrap
+
+        return bootstrap(
+            self._of("bootstrap"), n_draws=n_draws, seed=seed, level=level,
+            keep_draws=keep_draws, threads=threads,
+        )  # fmt: skip
+
+    def breakdown(self, by: str | Sequence[str] = "label", *, metric: str = "CRoMa") -> xr.Dataset:
+        """Take this result apart by label, confounder, ...: see :func:`croma_dask.breakdown`."""
+        from croma_dask.breakdown import breakdown
+
+        return breakdown(self._of("breakdown"), by, metric=metric)
+
+    def worst_groups(
+        self,
+        n: int | None = 10,
+        *,
+        metric: str = "CRoMa",
+        order: str | None = None,
+        min_defined: int = 1,
+        model: str | None = None,
+        m: int | None = None,
+    ) -> xr.Dataset:
+        """Name the groups that fare worst: see :func:`croma_dask.worst_groups`."""
+        from croma_dask.breakdown import worst_groups
+
+        return worst_groups(
+            self._of("worst_groups"), n, metric=metric, order=order, min_defined=min_defined,
+            model=model, m=m,
+        )  # fmt: skip
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        title: str | None = None,
+        n_draws: int = 2000,
+        seed: int = 0,
+        overwrite: bool = False,
+    ) -> Path:
+        """Write this result as a page that opens offline: see :func:`croma_dask.report`."""
+        from croma_dask.report import report
+
+        return report(
+            self._of("report"), path, title=title, n_draws=n_draws, seed=seed,
+            overwrite=overwrite,
+        )  # fmt: skip
+
 
 @xr.register_dataset_accessor("croma")
-class CromaDatasetAccessor:
-    """Score or plan a cohort Dataset; turn a result Dataset into a frame."""
-
-    def __init__(self, dataset: xr.Dataset) -> None:
-        self._dataset = dataset
+class CromaDatasetAccessor(_Accessor):
+    """Score, plan or explain a cohort; read, draw and save a result of one metric."""
 
     def score(
         self,
@@ -62,7 +218,7 @@ class CromaDatasetAccessor:
         from croma_dask.score import score
 
         return score(
-            self._dataset, confounder=confounder, design=design, metrics=metrics,
+            self._of("score"), confounder=confounder, design=design, metrics=metrics,
             k_candidates=k_candidates, m=m, alpha=alpha, tau=tau, warn_tau=warn_tau,
             on_undefined=on_undefined, skip_incomplete=skip_incomplete, label=label, group=group,
             sample_id=sample_id, subset=subset, index=index, recall=recall, probes=probes,
@@ -93,12 +249,14 @@ class CromaDatasetAccessor:
         """Tell what scoring this cohort will cost: see :func:`croma_dask.plan`."""
         from croma_dask.plan import plan
 
-        return plan(
-            self._dataset, confounder=confounder, design=design, metrics=metrics,
+        # One cohort, one plan: panels are planned by the function.
+        found = plan(
+            self._of("plan"), confounder=confounder, design=design, metrics=metrics,
             k_candidates=k_candidates, m=m, skip_incomplete=skip_incomplete, label=label,
             group=group, sample_id=sample_id, subset=subset, index=index, memory=memory,
             threads=threads, client=client,
         )  # fmt: skip
+        return cast("Plan", found)
 
     def probe_sweep(
         self,
@@ -122,7 +280,7 @@ class CromaDatasetAccessor:
         from croma_dask.probe.cohorts import sweep_cohort
 
         return sweep_cohort(
-            self._dataset, confounder=confounder, label=label, schedule=schedule,
+            self._of("probe_sweep"), confounder=confounder, label=label, schedule=schedule,
             rows_per_slide=rows_per_slide, slide=slide, confounder_order=confounder_order,
             label_order=label_order, test_sets=test_sets, iterations=iterations, seed=seed,
             validation_fraction=validation_fraction, arrange_slides=arrange_slides,
@@ -133,7 +291,7 @@ class CromaDatasetAccessor:
         """Tell what that costs: see :func:`croma_dask.probe.cohorts.plan_probe_sweep`."""
         from croma_dask.probe.cohorts import plan_probe_sweep
 
-        return plan_probe_sweep(self._dataset, client=client, **arguments)
+        return plan_probe_sweep(self._of("plan_probe_sweep"), client=client, **arguments)
 
     def embedding_benchmark(
         self, *, label: str = "cell_type", batch: str | None = None, **arguments: Any
@@ -141,7 +299,9 @@ class CromaDatasetAccessor:
         """Score this cohort as an embedding: see :func:`croma_dask.embedding_benchmark`."""
         from croma_dask.embedding.benchmark import embedding_benchmark
 
-        return embedding_benchmark(self._dataset, label=label, batch=batch, **arguments)
+        return embedding_benchmark(
+            self._of("embedding_benchmark"), label=label, batch=batch, **arguments
+        )
 
     def plan_embedding_benchmark(
         self, *, label: str = "cell_type", batch: str | None = None, **arguments: Any
@@ -149,24 +309,48 @@ class CromaDatasetAccessor:
         """Tell what that costs: see :func:`croma_dask.plan_embedding_benchmark`."""
         from croma_dask.embedding.plan import plan_embedding_benchmark
 
-        return plan_embedding_benchmark(self._dataset, label=label, batch=batch, **arguments)
+        return plan_embedding_benchmark(
+            self._of("plan_embedding_benchmark"), label=label, batch=batch, **arguments
+        )
 
-    def to_frame(self) -> pd.DataFrame:
-        """Tidy frame of this result: see :func:`croma_dask.results.to_frame`."""
-        from croma_dask.results import to_frame
+    def explain(
+        self,
+        sample_id: str,
+        *,
+        neighbors: str | os.PathLike[str] | None = None,
+        confounder: str | None = None,
+        subset: str | None = None,
+        k: int | None = None,
+        m: int | None = None,
+        tau: float | None = None,
+        design: str | None = None,
+        skip_incomplete: bool = False,
+        label: str | None = None,
+        group: str | None = None,
+        id_column: str = "sample_id",
+        subset_column: str = "subset",
+    ) -> xr.Dataset:
+        """Show the neighbours of one sample: see :func:`croma_dask.explain`."""
+        from croma_dask.breakdown import explain
 
-        return to_frame(self._dataset)
+        return explain(
+            self._of("explain"), sample_id, neighbors=neighbors, confounder=confounder,
+            subset=subset, k=k, m=m, tau=tau, design=design, skip_incomplete=skip_incomplete,
+            label=label, group=group, id_column=id_column, subset_column=subset_column,
+        )  # fmt: skip
 
 
 @xr.register_datatree_accessor("croma")
-class CromaTreeAccessor:
-    """Turn a result of several metrics into a frame."""
+class CromaTreeAccessor(_Accessor):
+    """Read, draw, take apart and save a result of several metrics."""
 
-    def __init__(self, tree: xr.DataTree) -> None:
-        self._tree = tree
+    def __getattr__(self, name: str) -> Any:
+        """Say of what is for cohorts, which are Datasets, that it is not for this."""
+        from croma_dask.errors import SchemaError
 
-    def to_frame(self) -> pd.DataFrame:
-        """Tidy frame of all metrics: see :func:`croma_dask.results.to_frame`."""
-        from croma_dask.results import to_frame
-
-        return to_frame(self._tree)
+        if name in _FOR:
+            try:
+                self._of(name)
+            except SchemaError as error:
+                raise AttributeError(str(error)) from None
+        raise AttributeError(f"a DataTree's .croma has no attribute {name!r}")

@@ -11,7 +11,7 @@ import pandas as pd
 from croma_dask.cohort.layout import TEXT_COLUMNS
 from croma_dask.cohort.store import StoredCohort
 
-__all__ = ["describe", "describe_text"]
+__all__ = ["crosstabs", "describe", "describe_text"]
 
 MAX_LEVELS = 12
 MAX_LABELS = 30
@@ -57,21 +57,40 @@ def describe(store: StoredCohort) -> dict[str, Any]:
         "columns": columns,
         "crosstab": {
             name: {str(row): counts.to_dict() for row, counts in table.iterrows()}
-            for name, table in _crosstabs(store, columns).items()
+            for name, table in crosstabs(store).items()
         },
     }
 
 
-def _crosstabs(store: StoredCohort, columns: dict[str, dict[str, Any]]) -> dict[str, pd.DataFrame]:
-    """Count label x column for every column that is small enough to look at."""
-    if "label" not in columns or columns["label"].get("levels", MAX_LABELS + 1) > MAX_LABELS:
+def crosstabs(store: StoredCohort, *, most: int | None = None) -> dict[str, pd.DataFrame]:
+    """Count label x column for every column that is small enough to look at.
+
+    Parameters
+    ----------
+    store
+        A cohort store.
+    most
+        Count for the first so many columns only.
+
+    Returns
+    -------
+    dict
+        Column name to counts, labels in rows and the column's levels in columns; columns of more
+        than 12 levels are left out, and all of them where there are more than 30 labels.
+
+    Notes
+    -----
+    Reads the codes of the label and of these columns, 4 bytes a row each; never the embedding.
+    """
+    names = [name for name in store.columns if store.kind(name) == "category"]
+    if "label" not in names or len(store.levels("label")) > MAX_LABELS:
         return {}
     tables: dict[str, pd.DataFrame] = {}
     label_codes, labels = store.codes("label")
-    seen = {store.array_of(name) for name in _NOT_CROSSED if name in columns}
-    for name, entry in columns.items():
-        few = 0 < entry.get("levels", 0) <= MAX_LEVELS
-        if not few or store.array_of(name) in seen:
+    seen = {store.array_of(name) for name in _NOT_CROSSED if name in store.columns}
+    for name in names:
+        few = store.array_of(name) not in seen and 0 < len(store.levels(name)) <= MAX_LEVELS
+        if not few or (most is not None and len(tables) == most):
             continue
         seen.add(store.array_of(name))
         codes, levels = store.codes(name)
@@ -104,7 +123,7 @@ def describe_text(store: StoredCohort) -> str:
     width = max((len(name) for name in facts["columns"]), default=0)
     for name, entry in facts["columns"].items():
         lines.append(f"  {name:<{width}}  {_column_text(entry)}")
-    for name, table in _crosstabs(store, facts["columns"]).items():
+    for name, table in crosstabs(store).items():
         lines += ["", f"label x {name}"]
         lines += ["  " + line for line in table.to_string().splitlines()]
     return "\n".join(lines)

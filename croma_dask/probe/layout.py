@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from croma_dask import markup
 from croma_dask.errors import MemoryLimitError
 from croma_dask.memory import LIBRARIES, allowed_bytes, format_bytes
 from croma_dask.options import Options
@@ -70,15 +71,14 @@ class SweepLayout:
     terms: dict[str, int]
     seconds: float
 
-    def __str__(self) -> str:
-        """Lay the plan out as a table for people."""
+    def _rows(self) -> list[tuple[str, str]]:
         terms = ", ".join(f"{k} {format_bytes(v)}" for k, v in self.terms.items())
         reading = (
             "the rows of a replicate once"
             if self.most
             else "each probe its own rows (little memory)"
         )
-        lines = [
+        return [
             ("rows", f"{self.n_rows:,} x {self.n_features:,}"),
             ("probes", f"{self.n_splits} splits x {self.iterations} replicates, "
                        f"{self.n_fits:,} fits at most"),
@@ -88,7 +88,18 @@ class SweepLayout:
                        f"({terms})"),
             ("time", f"up to about {self.seconds:,.0f} s; less where C is settled early"),
         ]  # fmt: skip
-        return "\n".join(f"{name:<9}{text}" for name, text in lines)
+
+    def __str__(self) -> str:
+        """Lay the plan out as a table for people."""
+        return "\n".join(f"{name:<9}{text}" for name, text in self._rows())
+
+    def _repr_html_(self) -> str:
+        """Lay the plan out for a notebook."""
+        sentence = (
+            f"{self.n_splits * self.iterations:,} probes: up to about {self.seconds:,.0f} s, "
+            f"{format_bytes(self.peak)} of memory; nothing has been run."
+        )
+        return markup.facts(self._rows(), title="Plan of a probe sweep", sentence=sentence)
 
 
 def spans_of(n_rows: int) -> list[int]:
