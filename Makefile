@@ -2,6 +2,8 @@
 #
 #   make demo    score the demo store, print the table, write the results to build/demo
 #   make test    the tests (a few minutes); make slow runs the long ones
+#   make docs    the documentation, into build/docs; make notebooks executes those in examples/
+#   make browser the tests that open the report in a browser (chromium, by apt-get where it is missing)
 #
 # Other Python: make PYTHON=/path/to/python3.12 demo.  Other environment: make VENV=/path demo.
 
@@ -12,14 +14,14 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do \
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test slow lint types format bench clean
+.PHONY: help demo test slow notebooks docs browser lint types format bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST)); \
-	echo "Targets: demo test slow lint types format bench clean"
+	echo "Targets: demo test slow notebooks docs browser lint types format bench clean"
 
-demo: $(VENV)/.has-runtime
+demo: $(VENV)/.has-plot
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.has-dev
@@ -27,6 +29,23 @@ test: $(VENV)/.has-dev
 
 slow: $(VENV)/.has-dev
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+# Every notebook from a clean kernel; the executed copies are what the documentation shows.
+notebooks: $(VENV)/.has-dev
+	$(BIN)/python -m pytest -q -n 2 -m notebook tests/docs $(ARGS)
+	@touch build/notebooks/.executed
+
+build/notebooks/.executed: $(wildcard examples/*.ipynb) | $(VENV)/.has-dev
+	@$(MAKE) --no-print-directory notebooks ARGS=
+
+docs: $(VENV)/.has-dev build/notebooks/.executed
+	rm -rf build/docs
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env \
+	--doctree-dir build/doctrees --builder html docs build/docs
+	@echo "the documentation is in build/docs/index.html"
+
+browser: $(VENV)/.has-dev
+	$(BIN)/python -m pytest -q -m browser $(ARGS)
 
 lint: $(VENV)/.has-dev
 	$(BIN)/ruff check .
@@ -44,7 +63,7 @@ bench: $(VENV)/.has-bench
 
 # Build products only. `rm -r .venv` takes the environment away too.
 clean:
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build docs/notebooks dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find croma_dask tests examples benchmarks stores -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp a set of dependencies: nothing is installed again until pyproject.toml changes.
@@ -59,17 +78,17 @@ $(VENV)/.created:
 	echo "could not create $(VENV): on Debian and Ubuntu, install the package python3-venv" >&2; exit 1; }
 	@touch $@
 
-$(VENV)/.has-runtime: pyproject.toml | $(VENV)/.created
+$(VENV)/.has-plot: pyproject.toml | $(VENV)/.created
 	@echo "installing croma-dask into $(VENV) (about a minute, once)"
-	@$(PIP) install --editable .
+	@$(PIP) install --editable '.[plot]'
 	@touch $@
 
 $(VENV)/.has-dev: pyproject.toml | $(VENV)/.created
 	@echo "installing croma-dask with its test and development tools into $(VENV) (once)"
 	@$(PIP) install --editable '.[dev]'
-	@touch $@ $(VENV)/.has-runtime
+	@touch $@ $(VENV)/.has-plot
 
 $(VENV)/.has-bench: pyproject.toml | $(VENV)/.created
 	@echo "installing croma-dask with the libraries it is measured against into $(VENV) (once)"
 	@$(PIP) install --editable '.[bench]'
-	@touch $@ $(VENV)/.has-runtime
+	@touch $@

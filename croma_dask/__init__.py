@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from croma_dask.breakdown import breakdown, explain, worst_groups
     from croma_dask.build import build_index, open_index
     from croma_dask.cohort import ingest, open_cohort, write_cohort
     from croma_dask.cohort.align import expand_features_to_manifest
@@ -32,9 +33,12 @@ if TYPE_CHECKING:
     )
     from croma_dask.index.kept import open_neighbors
     from croma_dask.options import set_options
-    from croma_dask.plan import Plan, plan
+    from croma_dask.panel.combine import combine_results
+    from croma_dask.plan import PanelPlan, Plan, plan
     from croma_dask.probe.arrays import probe_sweep
     from croma_dask.probe.reduce import apd, nipd
+    from croma_dask.report import report
+    from croma_dask.results import open_result
     from croma_dask.robustness import (
         RI,
         CRoMa,
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
         RobustnessIndex,
     )
     from croma_dask.score import score
+    from croma_dask.uncertainty import bootstrap
 
 __version__ = "0.1.0"
 
@@ -55,10 +60,16 @@ _HOME = {
     "RobustnessIndex": "robustness",
     "MarginAwareRobustnessIndex": "robustness",
     "CrossConfounderRobustnessMargin": "robustness",
+    "bootstrap": "uncertainty",
+    "breakdown": "breakdown",
     "build_index": "build",
+    "combine_results": "panel.combine",
+    "explain": "breakdown",
     "open_cohort": "cohort",
     "open_index": "build",
     "open_neighbors": "index.kept",
+    "open_result": "results",
+    "worst_groups": "breakdown",
     "write_cohort": "cohort",
     "ingest": "cohort",
     "expand_features_to_manifest": "cohort.align",
@@ -73,6 +84,8 @@ _HOME = {
     "probe_sweep": "probe.arrays",
     "plan": "plan",
     "Plan": "plan",
+    "PanelPlan": "plan",
+    "report": "report",
     "set_options": "options",
     "CromaDaskError": "errors",
     "SchemaError": "errors",
@@ -96,6 +109,7 @@ __all__ = [
     "MaRI",
     "MarginAwareRobustnessIndex",
     "MemoryLimitError",
+    "PanelPlan",
     "Plan",
     "RecallWarning",
     "RobustnessIndex",
@@ -105,21 +119,28 @@ __all__ = [
     "SupportWarning",
     "__version__",
     "apd",
+    "bootstrap",
+    "breakdown",
     "build_index",
+    "combine_results",
     "embedding_benchmark",
     "expand_features_to_manifest",
+    "explain",
     "ingest",
     "nipd",
     "open_cohort",
     "open_index",
     "open_neighbors",
+    "open_result",
     "plan",
     "plan_embedding_benchmark",
     "probe_sweep",
     "rank_embeddings",
     "rank_statistics",
+    "report",
     "score",
     "set_options",
+    "worst_groups",
     "write_cohort",
 ]
 

@@ -10,10 +10,13 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from croma_dask.cli_benchmark import benchmark
+from croma_dask.cli_bootstrap import bootstrap
+from croma_dask.cli_breakdown import breakdown, explain
 from croma_dask.cli_index import index
 from croma_dask.cli_options import split_list, storage_option
 from croma_dask.cli_probe import probe
 from croma_dask.cli_rank import rank
+from croma_dask.cli_report import report
 from croma_dask.cli_score import plan, score
 from croma_dask.errors import CromaDaskError, MemoryLimitError, SupportError
 
@@ -70,7 +73,8 @@ def main(ctx: click.Context) -> None:
 
     \b
     croma-dask ingest features.npy manifest.csv cohort.zarr
-    croma-dask score cohort.zarr --confounder center
+    croma-dask score cohort.zarr --confounder center --out result.zarr
+    croma-dask report result.zarr --out report.html
     croma-dask probe cohort.zarr --confounder center --schedule camelyon --rows-per-slide 300
     croma-dask index cohort.zarr --kind ivf    # from some 300,000 rows on: score --index auto
     """
@@ -169,10 +173,14 @@ def info(store: str, verify: bool, as_json: bool, storage_options: dict[str, str
 
 
 main.add_command(benchmark)
+main.add_command(bootstrap)
+main.add_command(breakdown)
+main.add_command(explain)
 main.add_command(index)
 main.add_command(plan)
 main.add_command(probe)
 main.add_command(rank)
+main.add_command(report)
 main.add_command(score)
 
 

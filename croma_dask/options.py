@@ -72,7 +72,7 @@ class set_options:
     ----------
     **options
         Any of ``memory``, ``threads``, ``scratch``, ``quiet``, ``resume``, ``keep_scratch`` (see
-        :class:`Options`).
+        :class:`croma_dask.options.Options`).
 
     Raises
     ------

@@ -13,9 +13,21 @@ PACKAGE = Path(__file__).resolve().parents[2] / "croma_dask"
 # From the top to the bottom. A module may import from its own layer and from those below.
 LAYERS: list[set[str]] = [
     {"__init__", "cli", "accessor"},
-    {"cli_benchmark", "cli_index", "cli_probe", "cli_rank", "cli_score"},
+    {
+        "cli_benchmark",
+        "cli_bootstrap",
+        "cli_breakdown",
+        "cli_index",
+        "cli_probe",
+        "cli_rank",
+        "cli_report",
+        "cli_score",
+    },
     {"cli_options"},
-    {"downstream", "plotting", "score", "plan", "results"},
+    {"report"},
+    {"plotting"},
+    {"breakdown", "downstream", "notebook", "plan", "results", "score", "uncertainty"},
+    {"panel"},
     {"robustness", "probe", "embedding"},
     {"search"},
     {"approximate", "build"},
@@ -26,8 +38,8 @@ LAYERS: list[set[str]] = [
     {"layout", "cluster"},
     {"index"},
     {"cohort"},
-    {"schema_benchmark"},
-    {"schema", "memory", "options", "errors", "progress", "fingerprint"},
+    {"kinds", "schema_benchmark", "schema_breakdown", "schema_panel", "schema_uncertainty"},
+    {"schema", "memory", "options", "errors", "progress", "fingerprint", "markup"},
     {"kernels"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
