@@ -118,9 +118,57 @@ def simulate(
     print()
 
 
+def two_models(
+    population: Population, seed: int, groups: int, rows: int
+) -> tuple[dict[str, np.ndarray], pd.DataFrame]:
+    """A fresh cohort, and a second model of it: mixed features and noise of its own."""
+    x, frame = population.cohort(seed, groups, rows)
+    mixing = np.random.default_rng(7).normal(size=(N_FEATURES, N_FEATURES)) / 4
+    noise = np.random.default_rng([seed, 9]).normal(size=x.shape)
+    return {"a": x, "b": x @ mixing + 0.6 * noise}, frame
+
+
+def differences(
+    population: Population, n_cohorts: int, n_truth: int, groups: int, rows: int, n_pairs: int
+) -> None:
+    """Simulate differences between two models and print a table."""
+    import croma_dask as cd
+    from croma_dask.uncertainty import half_samples
+
+    def apart(found: xr.DataTree, end: str) -> np.ndarray:
+        each = [found[metric][f"{name}_difference{end}"] for metric, name in STATISTICS]
+        return np.array([float(values[0, 1]) for values in each])
+
+    fresh = []
+    for i in range(n_truth):
+        panel = score(*two_models(population, 10**6 + i, groups, rows))
+        each = [panel[metric][name].values for metric, name in STATISTICS]
+        fresh.append([float(values[0] - values[1]) for values in each])
+    truth, spread = np.mean(fresh, axis=0), np.std(fresh, axis=0)
+    covered = np.zeros((2, len(STATISTICS)))
+    for seed in range(n_cohorts):
+        cohorts, frame = two_models(population, seed, groups, rows)
+        panel = score(cohorts, frame)
+        by_halves = half_samples(panel, cohorts, frame, n_pairs=n_pairs, seed=seed)
+        for at, found in enumerate((cd.bootstrap(panel, seed=seed, threads=1), by_halves)):
+            covered[at] += (apart(found, "_low") <= truth) & (truth <= apart(found, "_high"))
+        print(f"{seed + 1} of {n_cohorts}: {covered.astype(int).tolist()}", file=sys.stderr)
+    timing.table(
+        [f"difference of two models, {n_cohorts} cohorts", "truth", "spread over cohorts",
+         "covered (95 %): bootstrap", "halves"],
+        [
+            (" ".join(STATISTICS[i]), f"{truth[i]:.4f}", f"{spread[i]:.4f}",
+             *(f"{c[i] / n_cohorts:.1%}" for c in covered))
+            for i in range(len(STATISTICS))
+        ],
+    )  # fmt: skip
+
+
 def main(
     n_cohorts: int = 200, n_truth: int = 2_000, groups: int = 60, rows: int = 10, n_pairs: int = 10
 ) -> None:
-    """Simulate two populations."""
-    for population in (Population(by_group=False, group_part=0.3), Population(True, 0.8)):
+    """Simulate two populations, and differences in the first of them."""
+    by_row, by_group = Population(by_group=False, group_part=0.3), Population(True, 0.8)
+    for population in (by_row, by_group):
         simulate(population, n_cohorts, n_truth, groups, rows, n_pairs)
+    differences(by_row, n_cohorts // 2, 3 * n_truth // 20, groups, rows, n_pairs)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         RobustnessIndex,
     )
     from croma_dask.score import score
-    from croma_dask.uncertainty import bootstrap
+    from croma_dask.uncertainty import bootstrap, half_samples
 
 __version__ = "0.1.0"
 
@@ -65,6 +65,7 @@ _HOME = {
     "build_index": "build",
     "combine_results": "panel.combine",
     "explain": "breakdown",
+    "half_samples": "uncertainty",
     "open_cohort": "cohort",
     "open_index": "build",
     "open_neighbors": "index.kept",
@@ -98,6 +99,9 @@ _HOME = {
     "SupportWarning": "errors",
 }
 
+# Modules that are used by name: ``croma_dask.plotting.margins``.
+_MODULES = ("downstream", "plotting", "results")
+
 __all__ = [
     "RI",
     "BenchmarkPlan",
@@ -126,6 +130,7 @@ __all__ = [
     "embedding_benchmark",
     "expand_features_to_manifest",
     "explain",
+    "half_samples",
     "ingest",
     "nipd",
     "open_cohort",
@@ -147,7 +152,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import the module of a public name when the name is first used."""
-    if name == "downstream":
+    if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -158,7 +163,7 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     """List public names, imported or not."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_MODULES})
 
 
 class _Package(ModuleType):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 from croma_dask.schema import METRICS
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 __all__ = ["KINDS", "Kind", "kind_of"]
 
@@ -30,21 +27,25 @@ KINDS: dict[Kind, str] = {
 """What each kind is called in a sentence."""
 
 
-def kind_of(data: xr.Dataset | xr.DataTree) -> Kind:
+def kind_of(data: Any) -> Kind:
     """Tell what an object is; reads no values.
 
     Parameters
     ----------
     data
-        Anything; a DataTree is of the kind of its first node.
+        Anything; a DataTree is of the kind of its first node, and what is not of xarray is unknown.
 
     Returns
     -------
     str
         A key of :data:`KINDS`.
     """
+    import xarray as xr
+
+    if not isinstance(data, xr.Dataset | xr.DataTree):
+        return "unknown"
     metric = str(data.attrs.get("metric", ""))
-    if metric.startswith("embedding_rank"):
+    if metric.startswith("embedding_rank") or "metric_rank" in data.variables:
         return "ranks"
     children = getattr(data, "children", None)
     if children:
@@ -60,6 +61,6 @@ def kind_of(data: xr.Dataset | xr.DataTree) -> Kind:
         if "embedding" in data.variables:
             return "cohort"
         return "explanation" if "neighbor_id" in data.variables else "unknown"
-    if "sample_values" in data.variables:
-        return "result"
-    return "breakdown" if "n_samples" in data.variables else "unknown"
+    if "n_samples" in data.variables:
+        return "breakdown"
+    return "result" if {"value", "sample_values"} & set(data.variables) else "unknown"

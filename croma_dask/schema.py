@@ -32,7 +32,7 @@ class Variable:
     dims
         Dimensions it has; `m` is added where a list of radii was asked for.
     kind
-        numpy kind of its dtype: f, i, b.
+        numpy kind of its dtype: f, i, b; O for text.
     long_name, comment
         What it is, in a few words and in full.
     valid_min, valid_max
@@ -53,8 +53,10 @@ class Variable:
     flags: Mapping[int, str] | None = None
 
     def attrs(self) -> dict[str, Any]:
-        """Attributes as they are written, CF names where there are some."""
-        found: dict[str, Any] = {"long_name": self.long_name, "units": "1"}
+        """Attributes as they are written, CF names where there are some; text has no unit."""
+        found: dict[str, Any] = {"long_name": self.long_name}
+        if self.kind != "O":
+            found["units"] = "1"
         if self.comment:
             found["comment"] = self.comment
         if self.valid_min is not None:
@@ -351,8 +353,5 @@ def build_dataset(
         data[name] = xr.Variable(dims, array, variable.attrs())
     named = {}
     for name, (dims, array) in coords.items():
-        variable_attrs = COORDINATES[name].attrs()
-        if COORDINATES[name].kind == "O":
-            variable_attrs.pop("units")
-        named[name] = xr.Variable(dims, array, variable_attrs)
+        named[name] = xr.Variable(dims, array, COORDINATES[name].attrs())
     return xr.Dataset(data, named, dict(attrs))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from croma_dask.schema import METRICS, Variable
-from croma_dask.schema_panel import attrs_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -175,7 +174,7 @@ def build_breakdown(
         array = np.asarray(array)
         if variable.kind == "i":
             array = array.astype(np.int64)
-        data[name] = xr.Variable(tuple(dims), array, attrs_of(variable))
+        data[name] = xr.Variable(tuple(dims), array, variable.attrs())
     return xr.Dataset(data, dict(coords), dict(attrs))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from croma_dask.schema import Variable
 
-__all__ = ["FACTS", "MISSING", "MODEL", "RANKS", "SHARED", "TREE", "attrs_of"]
+__all__ = ["FACTS", "MISSING", "MODEL", "RANKS", "SHARED", "TREE"]
 
 MODEL = Variable(("model",), "O", "model", "Name of the embedding, in the order that was given.")
 """Coordinate that tells the models apart."""
@@ -65,11 +65,3 @@ RANKS: dict[str, Variable] = {
     ),
 }  # fmt: skip
 """Variables that the CRoMa of a panel has in addition."""
-
-
-def attrs_of(variable: Variable) -> dict[str, Any]:
-    """Attributes of a variable as they are written; text has no unit."""
-    found = variable.attrs()
-    if variable.kind == "O":
-        found.pop("units")
-    return found

@@ -33,7 +33,6 @@ from croma_dask.schema_breakdown import (
     build_breakdown,
     text_array,
 )
-from croma_dask.schema_panel import attrs_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -253,7 +252,7 @@ def _labelled(
         "tau": ((), float("nan") if tau is None else tau),
     }  # fmt: skip
     labelled = {
-        name: xr.Variable(dims, data, attrs_of(EXPLANATION_COORDINATES[name]))
+        name: xr.Variable(dims, data, EXPLANATION_COORDINATES[name].attrs())
         for name, (dims, data) in coords.items()
     }
     labelled["confounder"].attrs["column"] = manifest.names.confounder

@@ -13,7 +13,6 @@ from croma_dask.breakdown.segments import pool, summarise
 from croma_dask.errors import SchemaError, name_items
 from croma_dask.panel.models import as_panel, datasets_of, drop_model
 from croma_dask.schema_breakdown import AXES, BREAKDOWN, build_breakdown
-from croma_dask.schema_panel import attrs_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -201,7 +200,7 @@ def _levels(panel: xr.Dataset, cells: Cells) -> dict[str, xr.Variable]:
 
     found = {}
     for axis in cells.axes:
-        attrs = attrs_of(AXES[axis.name])
+        attrs = AXES[axis.name].attrs()
         column = panel.attrs.get(f"{axis.name}_column")
         if column is not None:
             attrs["column"] = column

@@ -14,7 +14,6 @@ from croma_dask.breakdown.table import metric_of, tabulate
 from croma_dask.errors import SchemaError, SupportError, name_items
 from croma_dask.panel.models import as_panel, drop_model
 from croma_dask.schema_breakdown import BREAKDOWN, WORST, WORST_COORDINATES, text_array
-from croma_dask.schema_panel import attrs_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -148,8 +147,8 @@ def _shares(panel: xr.Dataset, cells: Cells) -> dict[str, Any]:
         tail[at] = np.bincount(inside, minlength=cells.size) / (inside.size or np.nan)
     share = np.bincount(cells.code, minlength=cells.size) / cells.code.size
     return {
-        "share": xr.Variable(("group",), share, attrs_of(WORST["share"])),
-        "tail_share": xr.Variable((*limit.dims, "group"), tail, attrs_of(WORST["tail_share"])),
+        "share": xr.Variable(("group",), share, WORST["share"].attrs()),
+        "tail_share": xr.Variable((*limit.dims, "group"), tail, WORST["tail_share"].attrs()),
     }
 
 
@@ -171,5 +170,5 @@ def _about(panel: xr.Dataset, cells: Cells, chosen: NDArray[np.int64]) -> dict[s
         texts = [
             ", ".join(text for _, text in some) for _, some in groupby(pairs, key=itemgetter(0))
         ]
-        found[name] = xr.Variable(("group",), text_array(texts), attrs_of(declared))
+        found[name] = xr.Variable(("group",), text_array(texts), declared.attrs())
     return found

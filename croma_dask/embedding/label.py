@@ -78,7 +78,7 @@ def label_scores(
     metrics = [m for m in METRIC_NAMES if any(m in one.scores.outcomes for one in found)]
     values = _values(found, datasets, methods, metrics)
     variables = {
-        name: xr.Variable(about.dims, values[name], _attrs(name, about))
+        name: xr.Variable(about.dims, values[name], about.attrs())
         for name, about in declared.BENCHMARK.items()
     }
     ranges = [declared.METRIC_RANGES[m] for m in metrics]
@@ -94,12 +94,12 @@ def label_scores(
         along, names = _along_samples(found)
         coordinates |= names
         variables |= {
-            name: xr.Variable(about.dims, along[name], _attrs(name, about))
+            name: xr.Variable(about.dims, along[name], about.attrs())
             for name, about in declared.BENCHMARK_SAMPLES.items()
             if name in along
         }
     coords = {
-        name: xr.Variable(about.dims, coordinates[name], _attrs(name, about))
+        name: xr.Variable(about.dims, coordinates[name], about.attrs())
         for name, about in declared.BENCHMARK_COORDINATES.items()
         if name in coordinates
     }
@@ -184,13 +184,6 @@ def _along_samples(found: Sequence[Evaluated]) -> tuple[dict[str, Any], dict[str
             names["cluster"][lo:hi] = one.scores.predictions
         lo = hi
     return values, names
-
-
-def _attrs(name: str, about: Any) -> dict[str, Any]:
-    attrs: dict[str, Any] = about.attrs()
-    if about.kind == "O":
-        del attrs["units"]
-    return attrs
 
 
 def _texts(names: Sequence[str]) -> NDArray[np.object_]:

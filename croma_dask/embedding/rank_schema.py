@@ -225,10 +225,8 @@ def labelled(
 def _variable(about: Variable, value: Any) -> xr.Variable:
     import xarray as xr
 
-    attrs = about.attrs()
     if about.kind == "O":
         array = np.array(value, dtype=object)
-        del attrs["units"]
     else:
         array = np.asarray(value, {"f": np.float64, "i": np.int64, "b": np.bool_}[about.kind])
-    return xr.Variable(about.dims, array, attrs)
+    return xr.Variable(about.dims, array, about.attrs())

@@ -9,7 +9,7 @@ import numpy as np
 
 from croma_dask.errors import SchemaError, name_items
 from croma_dask.schema import METRICS
-from croma_dask.schema_panel import FACTS, MODEL, SHARED, TREE, attrs_of
+from croma_dask.schema_panel import FACTS, MODEL, SHARED, TREE
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -170,11 +170,11 @@ def _with_model(dataset: xr.Dataset, name: str) -> xr.Dataset:
         coords[key] = along(coords[key])
     names = np.empty(1, dtype=object)
     names[0] = name
-    coords["model"] = xr.Variable(("model",), names, attrs_of(MODEL))
+    coords["model"] = xr.Variable(("model",), names, MODEL.attrs())
     attrs = dict(dataset.attrs)
     for key, fact in FACTS.items():
         if key in attrs and key not in coords:
             values = np.empty(1, dtype={"O": object, "i": np.int64, "f": np.float64}[fact.kind])
             values[0] = attrs.pop(key)
-            coords[key] = xr.Variable(("model",), values, attrs_of(fact))
+            coords[key] = xr.Variable(("model",), values, fact.attrs())
     return xr.Dataset(data, coords, attrs)

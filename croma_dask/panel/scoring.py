@@ -27,7 +27,7 @@ from croma_dask.panel.told import Told
 from croma_dask.robustness.evaluate import evaluate
 from croma_dask.robustness.label import coords_of
 from croma_dask.robustness.request import Request, prepare
-from croma_dask.schema_panel import TREE, attrs_of
+from croma_dask.schema_panel import TREE
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -140,7 +140,7 @@ def _with_samples(
         check_ids=False,
     )  # fmt: skip
     coords = {
-        name: xr.Variable(dims, data, attrs_of(schema.COORDINATES[name]))
+        name: xr.Variable(dims, data, schema.COORDINATES[name].attrs())
         for name, (dims, data) in coords_of(inputs).items()
         if "sample" in dims
     }

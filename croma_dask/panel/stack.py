@@ -9,7 +9,7 @@ import numpy as np
 
 from croma_dask.panel.models import as_panel, tree_of
 from croma_dask.panel.ranking import with_ranking
-from croma_dask.schema_panel import FACTS, MISSING, MODEL, RANKS, SHARED, TREE, attrs_of
+from croma_dask.schema_panel import FACTS, MISSING, MODEL, RANKS, SHARED, TREE
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -112,7 +112,7 @@ class _Node:
         models = np.empty(len(names), dtype=object)
         models[:] = list(names)
         coords = {
-            "model": xr.Variable(("model",), models, attrs_of(MODEL)),
+            "model": xr.Variable(("model",), models, MODEL.attrs()),
             **{name: self.facts[name].variable() for name in ("k", *FACTS) if name in self.facts},
             **self.coords,
         }

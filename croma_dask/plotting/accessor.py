@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from croma_dask.errors import SchemaError
+from croma_dask.kinds import KINDS, kind_of
 from croma_dask.plotting import inputs
 from croma_dask.probe.slides import IN_DOMAIN
 
@@ -15,13 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["PlotAccessor"]
 
 _NEEDS = {
-    "margins": (("scores",), "a result of score()"),
-    "m_sweep": (("scores",), "a result of score() with CRoMa at several m"),
-    "k_curve": (("scores",), "a result of score() with RI or MaRI"),
-    "cells": (("scores",), "a result of score()"),
-    "pareto": (("scores",), "a panel with CRoMa: score() of several models"),
+    "margins": (("result",), "a result of score()"),
+    "m_sweep": (("result",), "a result of score() with CRoMa at several m"),
+    "k_curve": (("result",), "a result of score() with RI or MaRI"),
+    "cells": (("result",), "a result of score()"),
+    "pareto": (("result",), "a panel with CRoMa: score() of several models"),
     "intervals": (("bootstrap",), "a result of bootstrap()"),
-    "degradation_curve": (("probe sweep",), "a result of a probe sweep"),
+    "degradation_curve": (("sweep",), "a result of a probe sweep"),
     "metric_table": (
         ("benchmark", "ranks"), "a result of embedding_benchmark() or rank_embeddings()"
     ),
@@ -51,9 +52,9 @@ class PlotAccessor:
 
     def _suited(self) -> list[str]:
         """Names of the plots that suit the result."""
-        kind = inputs.kind_of(self._result)
+        kind = kind_of(self._result)
         found = [name for name, (kinds, _) in _NEEDS.items() if kind in kinds]
-        if kind != "scores":
+        if kind != "result":
             return found
         nodes = inputs.nodes_of(self._result)
         croma = nodes.get("CRoMa")
@@ -67,12 +68,11 @@ class PlotAccessor:
     def _of(self, name: str) -> Any:
         """Return the result, if it is of a kind that the plot is drawn of."""
         kinds, needed = _NEEDS[name]
-        found = inputs.kind_of(self._result)
+        found = kind_of(self._result)
         if found not in kinds:
-            what = f"this is one of kind {found!r}" if found else "this is none"
             raise SchemaError(
-                f"{name} is drawn of {needed}; {what}, of which there are these plots: "
-                f"{', '.join(self._suited()) or 'none'}"
+                f"{name} is drawn of {needed}; this is {KINDS[found]}, of which there are these "
+                f"plots: {', '.join(self._suited()) or 'none'}"
             )
         return self._result
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from croma_dask.errors import SchemaError, name_items
+from croma_dask.kinds import kind_of
 from croma_dask.plotting import inputs, theme
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def _panels(
     foreign = [name for name in asked if name not in _METRIC_LINES]
     if foreign or not asked:
         raise SchemaError(f"metrics={name_items(foreign) or 'none'}: RI and MaRI have a curve")
-    if inputs.kind_of(result) == "scores" and asked == ("RI", "MaRI"):
+    if kind_of(result) == "result" and asked == ("RI", "MaRI"):
         there = set(getattr(result, "children", ())) or {result.attrs.get("metric")}
         asked = tuple(name for name in asked if name in there) or asked
     return {name: inputs.of_metric(result, name, model=model, need="curve") for name in asked}

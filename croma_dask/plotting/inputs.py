@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from croma_dask.errors import SchemaError, name_items
+from croma_dask.kinds import KINDS, Kind, kind_of
 from croma_dask.panel.models import as_panel, datasets_of
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = [
     "UNNAMED",
     "at_radius",
-    "kind_of",
     "model_names",
     "neutral_of",
     "nodes_of",
@@ -27,37 +27,10 @@ __all__ = [
 UNNAMED = ""
 """Name of the only model of a result that has no dimension `model`."""
 
-_RANKS = ("embedding_ranks", "embedding_ranks_and_statistics")
-
-
-def kind_of(result: Any) -> str:
-    """Tell what kind of result something is.
-
-    Returns
-    -------
-    str
-        ``scores``, ``bootstrap``, ``probe sweep``, ``benchmark``, ``ranks``; of anything else
-        what it says of itself, or nothing.
-    """
-    metric = getattr(result, "attrs", {}).get("metric")
-    if metric == "probe_sweep":
-        return "probe sweep"
-    if metric == "embedding_benchmark":
-        return "benchmark"
-    if metric in _RANKS or "metric_rank" in getattr(result, "data_vars", ()):
-        return "ranks"
-    if metric == "bootstrap":
-        return "bootstrap"
-    try:
-        nodes = datasets_of(result)
-    except SchemaError:
-        return str(metric or "")
-    return "bootstrap" if any("value_low" in node for node in nodes.values()) else "scores"
-
 
 def of_metric(
     result: Any, metric: str, *, model: str | Sequence[str] | None = None, need: str = "",
-    kind: str = "scores",
+    kind: Kind = "result",
 ) -> xr.Dataset:  # fmt: skip
     """Take one metric of a result, with a dimension `model` whether or not it had one.
 
@@ -87,10 +60,8 @@ def of_metric(
     """
     found = kind_of(result)
     if found != kind:
-        needed = {
-            "scores": "a result of score()", "bootstrap": "a result of bootstrap(result)",
-        }[kind]  # fmt: skip
-        what = f"one of kind {found!r}" if found else f"a {type(result).__name__}"
+        needed = "a result of bootstrap(result)" if kind == "bootstrap" else "a result of score()"
+        what = KINDS[found] if found != "unknown" else f"a {type(result).__name__}"
         raise SchemaError(f"this plot is drawn of {needed}; found {what}")
     nodes = nodes_of(result)
     if metric not in nodes:

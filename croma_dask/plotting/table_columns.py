@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from croma_dask.errors import InputWarning, SchemaError, SupportWarning, name_items
-from croma_dask.plotting import inputs
+from croma_dask.kinds import KINDS, kind_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -79,14 +79,14 @@ def table_of(result: Any, dataset: str | None, *, ranks: bool) -> Table:
     SchemaError
         It is neither; the data set is not there, or has to be named.
     """
-    kind = inputs.kind_of(result)
+    kind = kind_of(result)
     if kind == "benchmark":
         return _of_benchmark(result, dataset, ranks=ranks)
     if kind == "ranks":
         return _of_ranks(
             result["ranks"].to_dataset() if hasattr(result, "children") else result, dataset
         )
-    what = f"one of kind {kind!r}" if kind else f"a {type(result).__name__}"
+    what = KINDS[kind] if kind != "unknown" else f"a {type(result).__name__}"
     raise SchemaError(
         "a metric table is drawn of a result of embedding_benchmark() or rank_embeddings(); "
         f"found {what}"

@@ -54,7 +54,6 @@ def collect(
         "curves": [],
         "about": {"facts": [], "models": None, "definitions": [], "library": LIBRARY},
     }
-    heading = "Embeddings"
     if material.panel is not None:
         scored = _Scored.of(material.panel, n_draws, seed)
         payload |= scored.payload(blocks)
@@ -65,7 +64,9 @@ def collect(
             heading = "Robustness of an embedding"
         heading += f" to {scored.words.confounder}"
     elif material.sweeps:
-        heading = "Probe sweep"
+        heading = "Probe sweep" + (" and embedding benchmark" if material.benchmarks else "")
+    else:
+        heading = "Embedding benchmark"
     payload["others"] = [
         *(sweep_section(name, sweep) for name, sweep in material.sweeps.items()),
         *(benchmark_section(name, one) for name, one in material.benchmarks.items()),
@@ -157,7 +158,9 @@ class _Scored:
             draws = next(iter(self.intervals.values())).attrs
             text += (
                 f" Intervals hold the middle {100 * float(draws.get('level', 0.95)):g} % of "
-                f"{draws.get('n_draws')} draws of whole groups ({words.group})."
+                f"{draws.get('n_draws')} draws of whole groups ({words.group}), each among the "
+                "neighbours that it has here; those of another cohort would be about half as wide "
+                "again."
             )
         return text
 

@@ -17,6 +17,19 @@ __all__ = ["benchmark_section", "sweep_section"]
 
 _BAND = (0.025, 0.975)
 
+_FACTS = {
+    "dataset": "Data set",
+    "label_column": "Label column",
+    "confounder_column": "Confounder column",
+    "batch_column": "Batch column",
+    "schedule": "Schedule",
+    "seed": "Seed",
+    "embedding_fingerprint": "Fingerprint of the embedding",
+    "croma_dask_version": "croma_dask",
+    "created": "Computed",
+}
+"""Attribute -> what it is called on the page."""
+
 
 def sweep_section(name: str, sweep: xr.Dataset) -> dict[str, Any]:
     """Accuracy of the probes against how confounded their training rows were."""
@@ -81,6 +94,7 @@ def sweep_section(name: str, sweep: xr.Dataset) -> dict[str, Any]:
                 "rows": drops,
             },
         ],
+        "facts": _facts(sweep),
     }  # fmt: skip
 
 
@@ -138,4 +152,14 @@ def benchmark_section(name: str, benchmark: xr.Dataset) -> dict[str, Any]:
         "text": text,
         "figures": [],
         "tables": [{"caption": "Metrics by method", "columns": columns, "rows": rows}],
+        "facts": _facts(benchmark),
     }
+
+
+def _facts(result: xr.Dataset) -> list[list[str]]:
+    """List what a result says of how it came about."""
+    return [
+        [title, str(result.attrs[name])]
+        for name, title in _FACTS.items()
+        if result.attrs.get(name) not in (None, "")
+    ]

@@ -19,7 +19,7 @@ __all__ = ["SCRIPTS", "check_page_target", "render", "write_page"]
 SCRIPTS = (
     "dom", "format", "arrays", "order", "statistics", "histogram", "table", "charts", "lines",
     "head", "summary", "views", "names", "explorer_chart", "explorer", "breakdowns", "degradation",
-    "others", "about", "main",
+    "about", "others", "main",
 )  # fmt: skip
 """Scripts of the page, in the order in which they need each other."""
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from croma_dask.errors import SchemaError, name_items
 from croma_dask.panel.models import drop_model, is_panel
-from croma_dask.schema_panel import attrs_of
 from croma_dask.schema_uncertainty import OTHER, RESAMPLED, build_bootstrap, higher_is_better
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def _labelled(
     kept = {"model", "m"} if swept else {"model"}
     coords = {str(n): c.variable for n, c in dataset.coords.items() if set(c.dims) <= kept}
     if dataset.sizes["model"] > 1:
-        coords["other"] = xr.Variable(("other",), dataset["model"].values, attrs_of(OTHER))
+        coords["other"] = xr.Variable(("other",), dataset["model"].values, OTHER.attrs())
     attrs = {**dataset.attrs, **about, "resampled_metric": metric}
     return build_bootstrap(metric, values, coords, attrs)
 

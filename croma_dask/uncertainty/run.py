@@ -83,7 +83,10 @@ def bootstrap(
     -----
     The operating k, tau and the neighbours of a row stay what they are: a drawn row has the value
     that it has in the whole cohort. What is told is how far the statistics depend on which groups
-    are looked at, see docs/uncertainty.md. Under ``paired_2x2`` groups are drawn across subsets;
+    are looked at, among neighbours that are given. For other cohorts of the same size that is too
+    little (simulated: 95 % intervals hold the truth in 68 to 82 %), since a group also varies as
+    the neighbour of others: :func:`croma_dask.uncertainty.half_samples` has that in it, and
+    searches again. See docs/uncertainty.md. Under ``paired_2x2`` groups are drawn across subsets;
     the value is the median over the subsets with a drawn unit.
 
     Memory: beside the result, one sorted copy of the margins of one model and radius (12 bytes a

@@ -36,6 +36,7 @@ PUBLIC = {
     "combine_results",
     "open_result",
     "bootstrap",
+    "half_samples",
     "breakdown",
     "worst_groups",
     "explain",
@@ -85,6 +86,15 @@ def test_api__downstream_is_there_without_an_import() -> None:
     assert croma_dask.downstream.apd is croma_dask.apd
     for name in croma_dask.downstream.__all__:
         assert getattr(croma_dask.downstream, name) is not None
+
+
+@pytest.mark.parametrize("name", ["plotting", "results"])
+def test_api__modules_that_are_used_by_name_are_there_without_an_import(name: str) -> None:
+    code = f"import croma_dask; assert croma_dask.{name}.__name__ == 'croma_dask.{name}'"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_api__unknown_name_raises_attribute_error() -> None:

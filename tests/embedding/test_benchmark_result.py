@@ -63,7 +63,6 @@ def test_result__is_declared_name_by_name(result: xr.Dataset) -> None:
         assert array.dtype.kind == declaration.kind, name
         wanted = declaration.attrs()
         if declaration.kind == "O":
-            del wanted["units"]
             assert all(type(value) is str for value in array.values.flat), name
         assert array.attrs == wanted, name
         assert array.attrs["long_name"]

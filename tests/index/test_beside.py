@@ -47,7 +47,7 @@ def test_mari__does_not_depend_on_the_other_candidates(rng: np.random.Generator)
     The pooled value at one k then differs in its last bits with the other candidates. Partial sums
     of a fixed sub-grid (32 rows divide every block if blocks are multiples of 32) would not.
     """
-    n = 6_000
+    n = 4_500
     label, confounder = rng.integers(0, 3, n), rng.integers(0, 3, n)
     cohort = Cohort(features(rng, label, confounder, 3), manifest(label, confounder))
     bits = set()

@@ -220,6 +220,8 @@ def test_a_living_owner_s_folder__is_left_alone(
         assert {p: p.stat().st_mtime_ns for p in run.glob("range-*/*")} == before
 
 
+# In the default run test_one_worker_killed_and_one_paused kills one, of workers that have compiled.
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_a_worker_killed_in_mid_run__costs_its_tasks_only(
     cohort: Cohort, expected: xr.DataTree, scratch: Path, tmp_path: Path

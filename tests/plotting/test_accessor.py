@@ -73,7 +73,7 @@ def test_accessor__an_unsuitable_plot_says_what_it_needs(name: str) -> None:
 
 
 def test_accessor__unsuitable_kinds_are_told_apart(single: xr.DataTree, drawn: xr.DataTree) -> None:
-    with pytest.raises(SchemaError, match="this is one of kind 'scores', .* plots: margins, k_cur"):
+    with pytest.raises(SchemaError, match="this is a result, .* plots: margins, k_cur"):
         PlotAccessor(single).degradation_curve()
     with pytest.raises(SchemaError, match=r"margins is drawn of .* score\(\); .*bootstrap"):
         PlotAccessor(drawn).margins()

@@ -286,6 +286,20 @@ def test_browser__hostile_names_are_shown_and_never_run(
     opened.check_quiet(path)
 
 
+def test_browser__shows_sweeps_and_benchmarks(
+    browser: Browser, sweep: xr.Dataset, benchmark: xr.Dataset, tmp_path: Path
+) -> None:
+    path = cd.report({"camelyon": sweep, "atlas": benchmark}, tmp_path / "others.html")
+    opened = open_page(browser, path)
+    titles = opened.page.locator("section > h2").all_inner_texts()
+    assert titles == ["Probe sweep: camelyon", "Embedding benchmark: atlas", "About this page"]
+    assert opened.page.locator("#other-0 .chart svg path").count() > 10
+    best = opened.page.locator("#other-1 td.shade4 data").first
+    assert best.get_attribute("value") == "0.5"
+    picture(opened, "others")
+    opened.check_quiet(path)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["1440", "390"])
 def test_browser__fits_its_width_and_scheme(

@@ -6,12 +6,12 @@ const about = (() => {
 
   function make(payload) {
     const { facts, models, definitions, library } = payload.about;
-    return section("about", "What was computed",
+    return section("about", facts.length > 0 ? "What was computed" : "About this page",
       facts.length > 0 && list(facts),
       models && table.make(models, { caption: "What differs between the models" }).element,
       definitions.length > 0 && [el("h3", {}, "What the metrics mean"), list(definitions)],
       el("p", { class: "quiet" }, library));
   }
 
-  return { make };
+  return { make, list };
 })();
