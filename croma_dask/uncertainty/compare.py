@@ -103,14 +103,17 @@ def _ends(draws: F64, level: float, method: str = "linear") -> tuple[F64, F64]:
 
 
 def spread(values: F64, draws: F64, level: float) -> dict[str, NDArray[np.generic]]:
-    """Symmetric intervals from the spread of few draws.
+    """Symmetric intervals from the spread of few draws, which are pairs of complementary halves.
+
+    What one half of a pair is above the whole the other is mostly below it: a pair is one degree of
+    freedom, and not two.
 
     Parameters
     ----------
     values
         (models, radii) of the cohort as it is.
     draws
-        (draws, models, radii); NaN is left out.
+        (draws, models, radii), pair by pair; NaN is left out.
     level
         Probability of the interval.
 
@@ -120,7 +123,7 @@ def spread(values: F64, draws: F64, level: float) -> dict[str, NDArray[np.generi
         As :func:`intervals`: the value, and Student's t times the standard error to both sides.
     """
     error, known = _root_mean_square(draws - values)
-    half = _t_quantile(known, level) * error
+    half = _t_quantile(_pairs(known), level) * error
     return {
         "_low": values - half, "_high": values + half, "_std_error": error,
         "_empty_draws": (draws.shape[0] - known).astype(np.int64),
@@ -140,10 +143,10 @@ def compare_spread(
     found = compare_models(values, draws, level, higher_is_better=higher_is_better)
     apart = values[:, None] - values[None]
     error, known = _root_mean_square(draws[:, :, None] - draws[:, None] - apart)
-    half = _t_quantile(known, level) * error
+    half = _t_quantile(_pairs(known), level) * error
     sign = 1.0 if higher_is_better else -1.0
     with np.errstate(invalid="ignore", divide="ignore"):
-        better = stdtr(np.maximum(known - 1, 1), sign * apart / error)
+        better = stdtr(_pairs(known), sign * apart / error)
     # Models that never differ, such as a model and itself, are equal.
     better = np.where((error == 0.0) & (apart == 0.0), 0.5, better)
     better = np.where(np.isnan(apart) | (known < 2), np.nan, better)
@@ -161,8 +164,13 @@ def _root_mean_square(deviations: F64) -> tuple[F64, NDArray[np.int64]]:
     return np.where(known > 1, np.sqrt(mean), np.nan), known
 
 
-def _t_quantile(known: NDArray[np.int64], level: float) -> F64:
+def _pairs(known: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Degrees of freedom of so many halves: their pairs, about a mean that is known."""
+    return np.maximum((known + 1) // 2, 1)
+
+
+def _t_quantile(freedom: NDArray[np.int64], level: float) -> F64:
     from scipy.special import stdtrit
 
-    quantile: F64 = stdtrit(np.maximum(known - 1, 1), 0.5 + level / 2.0)
+    quantile: F64 = stdtrit(freedom, 0.5 + level / 2.0)
     return quantile

@@ -13,6 +13,7 @@ from scipy import stats
 import croma_dask as cd
 from croma_dask.schema_uncertainty import RESAMPLED, uncertainty_of
 from croma_dask.uncertainty import half_samples
+from croma_dask.uncertainty.compare import spread
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*same embedding", "ignore:.*units", "ignore:only .* groups"
@@ -56,7 +57,7 @@ def test_half_samples__are_the_spread_of_halves(metric: str) -> None:
     for name in RESAMPLED[metric]:
         apart, value = spreads(x, frame, whole, metric, name)
         error = np.sqrt((apart**2).mean(axis=0))
-        half = stats.t.ppf(0.5 + LEVEL / 2, 2 * N_PAIRS - 1) * error
+        half = stats.t.ppf(0.5 + LEVEL / 2, N_PAIRS) * error
         for suffix, expected in (
             ("_std_error", error), ("_low", value - half), ("_high", value + half),
         ):  # fmt: skip
@@ -85,9 +86,9 @@ def test_panel__compares_models_on_the_same_halves() -> None:
             pair = node.to_dataset().sel(model="a", other="b")
             apart = value - other
             sign = -1 if name == "f0" else 1
-            better = stats.t.cdf(sign * apart / error, 2 * N_PAIRS - 1)
+            better = stats.t.cdf(sign * apart / error, N_PAIRS)
             np.testing.assert_allclose(np.atleast_1d(pair[f"{name}_better"]), better, atol=1e-9)
-            low = apart - stats.t.ppf(0.5 + LEVEL / 2, 2 * N_PAIRS - 1) * error
+            low = apart - stats.t.ppf(0.5 + LEVEL / 2, N_PAIRS) * error
             np.testing.assert_allclose(
                 np.atleast_1d(pair[f"{name}_difference_low"]), low, rtol=0, atol=1e-12
             )
@@ -143,3 +144,17 @@ def test_too_few_groups__are_told() -> None:
     whole = cd.score(x, frame, **OPTIONS)
     with pytest.raises(cd.SupportError, match="half of the 4 groups cannot be scored"):
         half_samples(whole, x, frame)
+
+
+@pytest.mark.parametrize("n_pairs", [2, 10])
+def test_spread__of_halves_of_a_mean_covers_it(n_pairs: int) -> None:
+    """Halves of one split mirror each other: a pair is one degree of freedom."""
+    rng = np.random.default_rng(0)
+    hits = []
+    for _ in range(3_000):
+        values = rng.normal(size=100)
+        halves = [values[rng.permutation(100)].reshape(2, 50).mean(axis=1) for _ in range(n_pairs)]
+        draws = np.concatenate(halves)
+        found = spread(np.array([[values.mean()]]), draws[:, None, None], 0.95)
+        hits.append(float(found["_low"][0, 0]) <= 0.0 <= float(found["_high"][0, 0]))
+    assert abs(np.mean(hits) - 0.95) < 0.012
