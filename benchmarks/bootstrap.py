@@ -13,6 +13,8 @@ from benchmarks import child, timing
 FEW_DRAWS = 5
 """Draws of the slow implementation, which takes most of a second for each."""
 
+TAU = 0.3
+
 SHAPES = ((1_000_000, 10_000, 1), (1_000_000, 100_000, 1), (100_000, 1_000, 12))
 """Rows, groups, models."""
 
@@ -35,10 +37,12 @@ def result(rows: int, groups: int, seed: int = 0) -> xr.DataTree:
     so = rng.binomial(11, 0.3 + 0.2 * rng.random(groups)[group]).astype(np.float64)
     os = rng.binomial(11 - so.astype(int), 0.4).astype(np.float64)
     nodes = {}
-    for name, scale in (("RI", 1.0), ("MaRI", rng.random(rows))):
-        evidence = {"so_evidence": ("sample", so * scale), "os_evidence": ("sample", os * scale)}
+    distance = rng.random(rows)
+    for name, scale in (("RI", np.ones(rows)), ("MaRI", np.exp(-distance / TAU))):
+        evidence = {"so_evidence": ("sample", so), "os_evidence": ("sample", os)}
         value = {"value": (so * scale).sum() / ((so + os) * scale).sum(), "undefined_type": why}
         nodes[name] = xr.Dataset({**value, **evidence}, {**coords, "k": 11}, {"metric": name})
+    nodes["MaRI"] = nodes["MaRI"].assign(evidence_distance=("sample", distance), tau=TAU)
     nodes["CRoMa"] = xr.Dataset(
         {
             "value": np.median(margin), "f0": (margin <= 0).mean(),
@@ -88,8 +92,11 @@ def slow(meter: child.Meter, rows: int, groups: int, n_draws: int) -> dict[str, 
     """Processor seconds of a draw that puts the rows of the drawn groups together."""
     scored = result(rows, groups)
     margin = scored["CRoMa"].sample_values.values
+    weight = np.exp(-scored["MaRI"].evidence_distance.values / TAU)
     evidence = [
-        scored[name][f"{kind}_evidence"].values for name in ("RI", "MaRI") for kind in ("so", "os")
+        scored[name][f"{kind}_evidence"].values * scale
+        for name, scale in (("RI", 1.0), ("MaRI", weight))
+        for kind in ("so", "os")
     ]
     code = np.unique(scored["CRoMa"].group_id.values.astype(str), return_inverse=True)[1]
     of_group = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1])

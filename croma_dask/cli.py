@@ -130,6 +130,7 @@ def ingest(paths: tuple[str, ...], quiet: bool, **options: Any) -> None:
     croma-dask ingest atlas.h5ad atlas.zarr --key X_scvi --label cell_type --group donor
     """
     from croma_dask.cohort.ingestion import ingest as run
+    from croma_dask.cohort.remarks import absent_roles
     from croma_dask.cohort.store import StoredCohort
 
     if len(paths) not in (2, 3):
@@ -141,10 +142,15 @@ def ingest(paths: tuple[str, ...], quiet: bool, **options: Any) -> None:
     place = run(paths[0], manifest, paths[-1], progress=not quiet, **options)
     if not quiet:
         store = StoredCohort(place, options["storage_options"])
+        source = json.loads(str(store.attrs["source"]))
+        if source.get("rows") == "by position":
+            click.echo(f"rows matched by position ({source.get('features')} carries no ids)")
         click.echo(
             f"{paths[-1]}: {store.n_samples:,} samples x {store.n_features:,} features "
             f"({store.dtype}), columns {', '.join(store.columns)}"
         )
+        if absent := absent_roles(store.columns):
+            click.echo(f"note: {absent}", err=True)
 
 
 @main.command()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from croma_dask.cli_options import split_list, storage_option
 
 if TYPE_CHECKING:
-    import pandas as pd
     import xarray as xr
 
 __all__ = ["breakdown", "explain"]
@@ -37,8 +35,10 @@ __all__ = ["breakdown", "explain"]
     help="Of --worst: defined samples that a group has at least.",
 )  # fmt: skip
 @click.option("--model", help="Of --worst and a panel: order by this model, not by the mean.")
-@click.option("--m", type=click.IntRange(min=1), help="Of --worst: order by this radius.")
-@click.option("--out", metavar="PATH", help="Where it goes: .csv (a row a cell), .zarr or .nc.")
+@click.option("--m", type=click.IntRange(min=1), help="Of --worst: order by this m.")
+@click.option(
+    "--out", metavar="PATH", help="Where it goes: .csv (a row a cell), .zarr, .nc or .json."
+)
 @click.option("--overwrite", is_flag=True, help="Replace what is there.")
 @click.option("-q", "--quiet", is_flag=True, help="No table.")
 def breakdown(
@@ -56,10 +56,11 @@ def breakdown(
     croma-dask breakdown result.zarr --worst 10 --min-defined 50
     """
     from croma_dask.breakdown.table import breakdown as by_cell
-    from croma_dask.breakdown.text import breakdown_frame, breakdown_text
+    from croma_dask.breakdown.text import breakdown_text
     from croma_dask.breakdown.worst import worst_groups
     from croma_dask.results import open_result
 
+    _check_options(worst)
     _check_out(out, overwrite=overwrite)
     with open_result(result) as opened:
         if worst is None:
@@ -71,7 +72,7 @@ def breakdown(
             )  # fmt: skip
     if not quiet:
         click.echo(breakdown_text(table))
-    _write(table, breakdown_frame, out, overwrite=overwrite, quiet=quiet)
+    _write(table, out, overwrite=overwrite, quiet=quiet)
 
 
 @click.command()
@@ -89,7 +90,7 @@ def breakdown(
 )
 @click.option(
     "--m", type=click.IntRange(min=1),
-    help="SO and OS neighbours to list, and radius of the margin. Default: those kept, or 5.",
+    help="SO and OS neighbours to list, and m of the margin. Default: those kept, or 5.",
 )  # fmt: skip
 @click.option("--tau", type=float, help="Bandwidth of MaRI, as the result says it.")
 @click.option("--label", help="Column of the label. Default: label.")
@@ -99,7 +100,9 @@ def breakdown(
 )
 @click.option("--subset-column", default="subset", show_default=True, help="Column of the subsets.")
 @click.option("--skip-incomplete", is_flag=True, help="Leave subsets out that are no complete 2x2.")
-@click.option("--out", metavar="PATH", help="Where it goes: .csv (a row a neighbour), .zarr, .nc.")
+@click.option(
+    "--out", metavar="PATH", help="Where it goes: .csv (a row a neighbour), .zarr, .nc or .json."
+)
 @click.option("--overwrite", is_flag=True, help="Replace what is there.")
 @click.option("-q", "--quiet", is_flag=True, help="No table.")
 @storage_option
@@ -116,43 +119,42 @@ def explain(
     croma-dask explain cohort.zarr slide_7_0031 --confounder center --k 21 --m 5
     """
     from croma_dask.breakdown.one_sample import explain as run
-    from croma_dask.breakdown.text import explanation_frame, explanation_text
+    from croma_dask.breakdown.text import explanation_text
     from croma_dask.cohort.store import StoredCohort
 
     _check_out(out, overwrite=overwrite)
     told = run(StoredCohort(cohort, storage_options), sample_id, **options)
     if not quiet:
         click.echo(explanation_text(told))
-    _write(told, explanation_frame, out, overwrite=overwrite, quiet=quiet)
+    _write(told, out, overwrite=overwrite, quiet=quiet)
+
+
+def _check_options(worst: int | None) -> None:
+    """Refuse what would be ignored: options of --worst without it, and --by beside it."""
+    context = click.get_current_context()
+    others = ("order", "min_defined", "model", "m") if worst is None else ("by",)
+    for name in others:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = f"--{name.replace('_', '-')}"
+            raise click.UsageError(
+                f"{option} is an option of --worst N: give that, or leave {option} out"
+                if worst is None
+                else "--by and --worst are two tables: cells, or the worst groups; give one of them"
+            )
 
 
 def _check_out(out: str | None, *, overwrite: bool) -> None:
     from croma_dask.results import check_target
 
     if out is not None:
-        if check_target(out, overwrite=overwrite).suffix == ".json":
-            raise click.UsageError("--out is .csv, .zarr or .nc here")
+        check_target(out, overwrite=overwrite)
 
 
-def _write(
-    data: xr.Dataset, frame_of: Callable[[xr.Dataset], pd.DataFrame], out: str | None,
-    *, overwrite: bool, quiet: bool,
-) -> None:  # fmt: skip
-    """Write a table: as a frame where it is CSV, else labelled."""
-    from croma_dask.results import check_target, save
+def _write(data: xr.Dataset, out: str | None, *, overwrite: bool, quiet: bool) -> None:
+    from croma_dask.results import save
 
     if out is None:
         return
-    target = check_target(out, overwrite=overwrite)
-    if target.suffix != ".csv":
-        save(data, target, overwrite=overwrite)
-    else:
-        # Beside the target, so that it is replaced whole by one rename.
-        partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
-        try:
-            frame_of(data).to_csv(partial, index=False)
-            os.replace(partial, target)
-        finally:
-            partial.unlink(missing_ok=True)
+    save(data, out, overwrite=overwrite)
     if not quiet:
         click.echo(f"\nwritten: {out}")

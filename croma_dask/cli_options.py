@@ -12,12 +12,15 @@ import click
 
 __all__ = [
     "cluster_options",
+    "cohorts_of",
     "connected",
     "key_values",
     "scratch_options",
     "silence_log",
     "split_list",
     "storage_option",
+    "tell_leaning",
+    "store_arguments",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -90,6 +93,14 @@ _SCRATCH = [
     ),
 ]
 
+_STORES = [
+    click.argument("stores", nargs=-1, required=True, metavar="STORE..."),
+    click.option(
+        "--name", "names", multiple=True, metavar="NAME",
+        help="Name of a model, once for each store. Default: the store's, without .zarr.",
+    ),
+]  # fmt: skip
+
 
 def _added(options: Sequence[Callable[[F], F]], function: F) -> F:
     for option in reversed(options):
@@ -102,9 +113,41 @@ def cluster_options(function: F) -> F:
     return _added(_CLUSTER, function)
 
 
+def store_arguments(function: F) -> F:
+    """Add the stores, and what their models are called; read them with `cohorts_of`."""
+    return _added(_STORES, function)
+
+
+def cohorts_of(
+    stores: Sequence[str], names: Sequence[str], storage_options: dict[str, str]
+) -> Any:  # fmt: skip
+    """One store is a cohort, several (or one with a name) are a panel."""
+    from croma_dask.cohort.store import StoredCohort
+
+    cohorts = [StoredCohort(store, storage_options) for store in stores]
+    if not names:
+        return cohorts[0] if len(cohorts) == 1 else cohorts
+    if len(names) != len(stores):
+        raise click.UsageError(
+            f"--name names each store, in their order: {len(stores)} stores, {len(names)} names"
+        )
+    if len(set(names)) < len(names):
+        raise click.UsageError(f"--name: a name is given twice ({', '.join(names)})")
+    return dict(zip(names, cohorts, strict=True))
+
+
 def scratch_options(function: F) -> F:
     """Add the options that say what becomes of what a run keeps on the way."""
     return _added(_SCRATCH, function)
+
+
+def tell_leaning(result: Any) -> None:
+    """Warn of values that one group decides; reads the values of the samples."""
+    from croma_dask.breakdown.leaning import leaning_groups
+
+    for one in leaning_groups(result):
+        model = f"{one.model}: " if one.model else ""
+        click.echo(f"warning: {model}{one}", err=True)
 
 
 def silence_log() -> None:

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import click
 
 from croma_dask.cli_options import key_values, split_list
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 __all__ = ["rank"]
 
@@ -62,7 +54,7 @@ def rank(
     from croma_dask.embedding.rank_report import rank_text, with_ranks
     from croma_dask.embedding.rank_statistics import rank_statistics
     from croma_dask.embedding.ranks import rank_embeddings
-    from croma_dask.results import check_target
+    from croma_dask.results import check_target, save
 
     if out is not None:
         check_target(out, overwrite=overwrite)
@@ -72,7 +64,7 @@ def rank(
     if not quiet:
         click.echo(rank_text(tree))
     if out is not None:
-        _save(tree, out, overwrite=overwrite)
+        save(tree, out, overwrite=overwrite)
         if not quiet:
             click.echo(f"\nwritten: {out}")
 
@@ -85,25 +77,3 @@ def _numbers(weights: dict[str, str]) -> dict[str, float]:
         except ValueError as err:
             raise click.UsageError(f"--weights {family}={text}: {text!r} is no number") from err
     return found
-
-
-def _save(tree: xr.DataTree, out: str, *, overwrite: bool) -> None:
-    from croma_dask.embedding.rank_report import leaderboard, ranks_as_plain
-    from croma_dask.results import check_target, save
-
-    target = Path(out)
-    if target.suffix not in (".csv", ".json"):
-        save(tree, target, overwrite=overwrite)
-        return
-    check_target(target, overwrite=overwrite)
-    # Beside the target, so that it is replaced whole by one rename.
-    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
-    try:
-        if target.suffix == ".csv":
-            leaderboard(tree).to_csv(partial, index=False)
-        else:
-            text = json.dumps(ranks_as_plain(tree), indent=1, allow_nan=False, ensure_ascii=False)
-            partial.write_text(text + "\n", encoding="utf-8")
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)

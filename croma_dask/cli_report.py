@@ -38,15 +38,11 @@ def report(
     croma-dask report uni.zarr virchow.zarr --name UNI --name Virchow --out models.html
     """
     from croma_dask.memory import format_bytes
+    from croma_dask.panel.names import result_names
     from croma_dask.report import report as run
 
-    if names and len(names) != len(results):
-        raise click.UsageError(
-            f"--name is given {len(names)} times for {len(results)} results; give it once for each"
-        )
-    if len(set(names)) < len(names):
-        raise click.UsageError("--name has to be another one for each result")
-    chosen = dict(zip(names, results, strict=True)) if names else list(results)
+    # Files of one name, from several folders, are told apart by a number.
+    chosen = dict(zip(result_names(results, names), results, strict=True)) if names else results
     path = run(chosen, out, title=title, n_draws=draws, seed=seed, overwrite=overwrite)
     if not quiet:
         click.echo(f"written: {path} ({format_bytes(path.stat().st_size)})")

@@ -11,11 +11,14 @@ import click
 
 from croma_dask.cli_options import (
     cluster_options,
+    cohorts_of,
     connected,
     scratch_options,
     silence_log,
     split_list,
     storage_option,
+    store_arguments,
+    tell_leaning,
 )
 
 __all__ = ["plan", "score"]
@@ -64,7 +67,7 @@ _OPTIONS = [
         default=("5",),
         show_default=True,
         callback=whole_numbers,
-        help="Radii of CRoMa, by comma or repeated.",
+        help="m of CRoMa; several by comma or repeated.",
     ),
     click.option("--label", default="label", show_default=True, help="Column of the label."),
     click.option("--group", default="group_id", show_default=True, help="Column of the group."),
@@ -131,40 +134,6 @@ def index_options(function: F) -> F:
     return function
 
 
-_STORES = [
-    click.argument("stores", nargs=-1, required=True, metavar="STORE..."),
-    click.option(
-        "--name", "names", multiple=True, metavar="NAME",
-        help="Name of a model, once for each store. Default: the store's, without .zarr.",
-    ),
-]  # fmt: skip
-
-
-def store_arguments(function: F) -> F:
-    """Add the stores, and what their models are called; read them with `_cohorts`."""
-    for option in reversed(_STORES):
-        function = option(function)
-    return function
-
-
-def _cohorts(
-    stores: Sequence[str], names: Sequence[str], storage_options: dict[str, str]
-) -> Any:  # fmt: skip
-    """One store is a cohort, several (or one with a name) are a panel."""
-    from croma_dask.cohort.store import StoredCohort
-
-    cohorts = [StoredCohort(store, storage_options) for store in stores]
-    if not names:
-        return cohorts[0] if len(cohorts) == 1 else cohorts
-    if len(names) != len(stores):
-        raise click.UsageError(
-            f"--name names each store, in their order: {len(stores)} stores, {len(names)} names"
-        )
-    if len(set(names)) < len(names):
-        raise click.UsageError(f"--name: a name is given twice ({', '.join(names)})")
-    return dict(zip(names, cohorts, strict=True))
-
-
 @click.command()
 @store_arguments
 @cohort_options
@@ -182,7 +151,7 @@ def plan(
     from croma_dask.plan import plan as make
 
     with connected(options) as client:
-        cohort = _cohorts(stores, names, storage_options)
+        cohort = cohorts_of(stores, names, storage_options)
         click.echo(str(make(cohort, m=_radii(m), client=client, **options)))
 
 
@@ -241,10 +210,11 @@ def score(
             beside = scratch_beside(out, keep_scratch=options["keep_scratch"])
             options["scratch"] = keep.enter_context(beside)
         with connected(options) as client:
-            cohort = _cohorts(stores, names, storage_options)
+            cohort = cohorts_of(stores, names, storage_options)
             result = run(cohort, m=_radii(m), client=client, quiet=quiet, **options)
         if not quiet:
             click.echo(summary(result))
+            tell_leaning(result)
         if out is not None:
             save(result, out, overwrite=overwrite)
             if not quiet:
@@ -252,5 +222,5 @@ def score(
 
 
 def _radii(m: tuple[int, ...]) -> Any:
-    """One radius is a number, several are a list."""
+    """One m is a number, several are a list."""
     return m[0] if len(m) == 1 else list(m)

@@ -15,8 +15,8 @@ Kind = Literal[
 
 KINDS: dict[Kind, str] = {
     "cohort": "a cohort",
-    "result": "a result",
-    "bootstrap": "what bootstrap() returned",
+    "result": "a result of score()",
+    "bootstrap": "a resampling of a result (bootstrap or half samples)",
     "breakdown": "a breakdown of a result",
     "explanation": "an explanation of one sample",
     "sweep": "a probe sweep",

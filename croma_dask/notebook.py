@@ -87,16 +87,12 @@ def describe_text(data: Any) -> str:
 
 def _lines(data: Any, kind: str) -> str:
     """Lay out what has a text of its own, else the dimensions and the names."""
-    if kind in ("result", "sweep", "benchmark"):
+    if kind != "unknown":
         from croma_dask.results import summary
 
         found = summary(data).splitlines()
         more = [f"and {len(found) - MAX_ROWS:,} lines more"] if len(found) > MAX_ROWS else []
         return "\n".join([*found[:MAX_ROWS], *more])
-    if kind in ("breakdown", "explanation"):
-        from croma_dask.breakdown.text import breakdown_text, explanation_text
-
-        return breakdown_text(data) if kind == "breakdown" else explanation_text(data)
     return "\n".join(
         f"{getattr(node, 'path', '')} {dict(node.sizes)}: {', '.join(map(str, node.data_vars))}"
         for node in getattr(data, "subtree", [data])
@@ -213,7 +209,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _more(rows: list[list[str]]) -> list[str]:
-    return [f"And {len(rows) - MAX_ROWS:,} rows more."] if len(rows) > MAX_ROWS else []
+    return [f"And {_count(len(rows) - MAX_ROWS, 'more row')}."] if len(rows) > MAX_ROWS else []
 
 
 def _resampling(data: Any) -> str:

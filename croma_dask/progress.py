@@ -81,9 +81,11 @@ class Progress:
         self._skipped = 0
         self._started = self._next_line = 0.0
         self._wrote_line = False
+        self._closed = False
 
     def __enter__(self) -> Progress:
         """Start the clock, and the bar where there is a terminal."""
+        self._closed = False
         self._started = time.monotonic()
         self._next_line = self._started + FIRST_LINE_SECONDS
         if self._stream is None:
@@ -108,20 +110,22 @@ class Progress:
         """Take the bar down, or write the last line."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._bar is not None:
-            self._bar.stop()
-        elif self._page is not None:
-            # Over or not, the bar does not stay as if it still moved.
-            with self._lock:
+        with self._lock:
+            # A thread that waits for the lock, such as the timer's, must not draw after the end.
+            self._closed = True
+            if self._bar is not None:
+                self._bar.stop()
+            elif self._page is not None:
+                # Over or not, the bar does not stay as if it still moved.
                 self._draw(self._line(last=True) + (" (stopped)" if exc_type else ""), bar=False)
-        elif self._wrote_line and not self.quiet and exc_type is None:
-            self._write_line(last=True)
+            elif self._wrote_line and not self.quiet and exc_type is None:
+                self._write_line(last=True)
 
     def advance(self, n: int) -> None:
         """Count `n` more units as done."""
         with self._lock:
             self.done += n
-            if self.quiet:
+            if self.quiet or self._closed:
                 return
             if self._bar is not None and self._task is not None:
                 self._bar.update(self._task, completed=self.done, rate=self._rate_text())

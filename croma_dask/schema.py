@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -19,6 +20,7 @@ __all__ = [
     "SWEEP",
     "Variable",
     "build_dataset",
+    "text_array",
     "variables_of",
 ]
 
@@ -30,7 +32,7 @@ class Variable:
     Attributes
     ----------
     dims
-        Dimensions it has; `m` is added where a list of radii was asked for.
+        Dimensions it has; `m` is added where several m were asked for.
     kind
         numpy kind of its dtype: f, i, b; O for text.
     long_name, comment
@@ -106,8 +108,8 @@ def _common(low: float, high: float, neutral: float, what: str) -> dict[str, Var
     }  # fmt: skip
 
 
-def _index(what: str) -> dict[str, Variable]:
-    """Variables of RI and MaRI."""
+def _index(what: str, weight: str, pooled: str = "") -> dict[str, Variable]:
+    """Variables of RI and MaRI; what a neighbour weighs, and on which scale it is pooled."""
     denominators = "Denominator: all scored units."
     return {
         **_common(0.0, 1.0, 0.5, what),
@@ -130,9 +132,8 @@ def _index(what: str) -> dict[str, Variable]:
         **{
             f"{kind}_evidence": Variable(
                 ("sample",), "f", f"weight of the {kind.upper()} neighbours of each sample",
-                "Within the operating k: their number (RI), or the sum of exp(-(d - nearest) / "
-                "tau), nearest being the least distance of a typed neighbour in the cohort (MaRI); "
-                "0 where undefined. value is the sum of so_evidence over that of both.",
+                f"{weight} 0 where undefined. value is the sum of so_evidence over that of both"
+                f"{pooled}.",
                 0.0,
             )
             for kind in ("so", "os")
@@ -153,8 +154,20 @@ def _index(what: str) -> dict[str, Variable]:
 
 
 METRICS: dict[str, dict[str, Variable]] = {
-    "RI": _index("robustness index"),
-    "MaRI": _index("margin-aware robustness index"),
+    "RI": _index("robustness index", "Their number within the operating k."),
+    "MaRI": {
+        **_index(
+            "margin-aware robustness index",
+            "Sum of exp(-(d - evidence_distance) / tau) within the operating k.",
+            ", each times exp(-(evidence_distance - nearest) / tau), nearest being the least "
+            "evidence_distance of what is pooled",
+        ),
+        "evidence_distance": Variable(
+            ("sample",), "f", "distance of the nearest typed neighbour of each sample",
+            "Cosine distance, within the operating k: what so_evidence and os_evidence are "
+            "relative to; NaN where undefined.", 0.0, 2.0,
+        ),
+    },
     "CRoMa": {
         **_common(-1.0, 1.0, 0.0, "cross-confounder robustness margin"),
         "undefined_type": Variable(
@@ -178,6 +191,12 @@ METRICS: dict[str, dict[str, Variable]] = {
     },
 }  # fmt: skip
 """Metric name -> variable name -> declaration."""
+
+EVIDENCE: dict[str, tuple[str, ...]] = {
+    "RI": ("so_evidence", "os_evidence"),
+    "MaRI": ("so_evidence", "os_evidence", "evidence_distance", "tau"),
+}
+"""Metric name -> variables that pooled values of its samples are made of."""
 
 CALIBRATED: dict[str, tuple[str, ...]] = {
     "RI": ("value",),
@@ -235,7 +254,7 @@ COORDINATES: dict[str, Variable] = {
     "subset": Variable(("subset",), "O", "subset"),
     "k_candidate": Variable(("k_candidate",), "i", "candidate k", valid_min=1),
     "k": Variable((), "i", "operating k", valid_min=1),
-    "m": Variable(("m",), "i", "radius of the margin", valid_min=1),
+    "m": Variable(("m",), "i", "nearest neighbours of each type (SO, OS)", valid_min=1),
 }
 """Coordinates of results."""
 
@@ -311,6 +330,13 @@ CURVE = Variable((), "f", "pooled value at k", "", 0.0, 1.0, 0.5)
 def variables_of(metric: str, *, approximate: bool = False) -> dict[str, Variable]:
     """Return the declared variables of a metric."""
     return METRICS[metric] | (CALIBRATION[metric] if approximate else {})
+
+
+def text_array(values: Sequence[str]) -> NDArray[np.object_]:
+    """(n,) object array of text, of any length."""
+    found = np.empty(len(values), dtype=object)
+    found[:] = list(values)
+    return found
 
 
 def build_dataset(

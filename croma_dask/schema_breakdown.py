@@ -20,7 +20,6 @@ __all__ = [
     "WORST",
     "WORST_COORDINATES",
     "build_breakdown",
-    "text_array",
 ]
 
 AXES: dict[str, Variable] = {
@@ -134,7 +133,7 @@ EXPLANATION_COORDINATES: dict[str, Variable] = {
     "confounder": Variable(("neighbor",), "O", "confounder level of the neighbour"),
     "group_id": Variable(("neighbor",), "O", "independence group of the neighbour"),
     "k": Variable((), "i", "neighbours that ri and mari look at", valid_min=1),
-    "m": Variable((), "i", "radius of the margin", valid_min=1),
+    "m": Variable((), "i", "nearest neighbours of each type (SO, OS)", valid_min=1),
     "tau": Variable(
         (), "f", "bandwidth of mari", "Cosine distance; NaN where none was given.", 0.0
     ),
@@ -176,10 +175,3 @@ def build_breakdown(
             array = array.astype(np.int64)
         data[name] = xr.Variable(tuple(dims), array, variable.attrs())
     return xr.Dataset(data, dict(coords), dict(attrs))
-
-
-def text_array(values: Sequence[str]) -> Any:
-    """(n,) object array of text."""
-    found = np.empty(len(values), dtype=object)
-    found[:] = list(values)
-    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,8 +37,46 @@ def higher_is_better(statistic: str) -> bool:
     return statistic != "f0"
 
 
-def uncertainty_of(metric: str, *, compared: bool, draws: bool = False) -> dict[str, Variable]:
-    """Declare the variables of a metric's bootstrap.
+@dataclass(frozen=True)
+class _Told:
+    """What a kind of resampling says of its variables."""
+
+    interval: str
+    differences: str
+    error: str
+    empty: str
+    better: str
+    ranks: str
+    draws: str
+    bounded: bool
+
+
+_BOOTSTRAP = _Told(
+    "Percentile interval of the draws, at the level of the attrs.",
+    "Percentile interval of the differences in the same draw.",
+    "Standard deviation of the draws.",
+    "No drawn group has a unit with a value: left out of everything else.",
+    "Share of the draws; those in which both are equal count half.",
+    "Quantile of the ranks in each draw, a rank that was taken.",
+    "NaN where the drawn groups have no unit with a value.",
+    bounded=True,
+)
+_HALVES = _Told(
+    "Student's t times the standard error to both sides, within the range of the value.",
+    "Student's t times the standard error of the differences, within their range.",
+    "Root mean square of what the halves differ from their mean by.",
+    "A half has no unit with a value: left out of everything else.",
+    "Probability by Student's t, of the difference and its standard error.",
+    "Quantile of the ranks in each half, a rank that was taken.",
+    "Of each half, moved so that their mean is the value of the cohort.",
+    bounded=False,
+)
+
+
+def uncertainty_of(
+    metric: str, *, compared: bool, draws: bool = False, halves: bool = False
+) -> dict[str, Variable]:
+    """Declare the variables of a metric's bootstrap, or of its half samples.
 
     Parameters
     ----------
@@ -47,63 +86,62 @@ def uncertainty_of(metric: str, *, compared: bool, draws: bool = False) -> dict[
         Whether there are several models, which are compared.
     draws
         Whether the draws themselves are kept.
+    halves
+        Whether the draws are halves that were scored by themselves.
 
     Returns
     -------
     dict
         Variable name to declaration. Of `dims` the result of one model lacks `model`, and one of
-        several radii has `m` behind them.
+        several m has `m` behind them.
     """
+    told = _HALVES if halves else _BOOTSTRAP
     found: dict[str, Variable] = {}
     for statistic in RESAMPLED[metric]:
-        found |= _interval(metric, statistic)
+        found |= _interval(metric, statistic, told)
         if draws:
             declared = METRICS[metric][statistic]
+            low, high = declared.valid_min, declared.valid_max
             found[f"{statistic}_draws"] = Variable(
-                ("draw", "model"), "f", f"{statistic} of each draw",
-                "NaN where the drawn groups have no unit with a value.",
-                declared.valid_min, declared.valid_max, declared.neutral,
+                ("draw", "model"), "f", f"{statistic} of each draw", told.draws,
+                low if told.bounded else None, high if told.bounded else None, declared.neutral,
             )  # fmt: skip
         if compared:
-            found |= _comparison(metric, statistic)
+            found |= _comparison(metric, statistic, told)
     return found
 
 
-def _interval(metric: str, statistic: str) -> dict[str, Variable]:
+def _interval(metric: str, statistic: str, told: _Told) -> dict[str, Variable]:
     declared = METRICS[metric][statistic]
     low, high = declared.valid_min, declared.valid_max
-    interval = "Percentile interval of the draws, at the level of the attrs."
     return {
         statistic: Variable(
             ("model",), "f", declared.long_name, "Of the cohort as it is.", low, high,
             declared.neutral,
         ),
         f"{statistic}_low": Variable(
-            ("model",), "f", f"lower end of the interval of {statistic}", interval, low, high,
+            ("model",), "f", f"lower end of the interval of {statistic}", told.interval, low, high,
             declared.neutral,
         ),
         f"{statistic}_high": Variable(
-            ("model",), "f", f"upper end of the interval of {statistic}", interval, low, high,
+            ("model",), "f", f"upper end of the interval of {statistic}", told.interval, low, high,
             declared.neutral,
         ),
         f"{statistic}_std_error": Variable(
-            ("model",), "f", f"standard error of {statistic}",
-            "Standard deviation of the draws.", 0.0,
+            ("model",), "f", f"standard error of {statistic}", told.error, 0.0
         ),
         f"{statistic}_empty_draws": Variable(
-            ("model",), "i", f"draws without a {statistic}",
-            "No drawn group has a unit with a value: left out of everything else.", 0,
+            ("model",), "i", f"draws without a {statistic}", told.empty, 0
         ),
     }  # fmt: skip
 
 
-def _comparison(metric: str, statistic: str) -> dict[str, Variable]:
+def _comparison(metric: str, statistic: str, told: _Told) -> dict[str, Variable]:
     declared = METRICS[metric][statistic]
     assert declared.valid_min is not None
     assert declared.valid_max is not None
     span = declared.valid_max - declared.valid_min
     pair = ("model", "other")
-    interval = "Percentile interval of the differences in the same draw."
     ranks = "1 is best; ties share their mean rank; NaN without a value."
     direction = "" if higher_is_better(statistic) else " Lower is better."
 
@@ -118,25 +156,25 @@ def _comparison(metric: str, statistic: str) -> dict[str, Variable]:
             f"difference in {statistic}", f"model minus other, in the cohort as it is.{direction}"
         ),
         f"{statistic}_difference_low": difference(
-            f"lower end of the interval of the difference in {statistic}", interval
+            f"lower end of the interval of the difference in {statistic}", told.differences
         ),
         f"{statistic}_difference_high": difference(
-            f"upper end of the interval of the difference in {statistic}", interval
+            f"upper end of the interval of the difference in {statistic}", told.differences
         ),
         f"{statistic}_better": Variable(
-            pair, "f", f"share of the draws in which the model's {statistic} is better",
-            f"Draws in which both are equal count half.{direction}", 0.0, 1.0, 0.5,
+            pair, "f", f"how often the model's {statistic} is better",
+            f"{told.better}{direction}", 0.0, 1.0, 0.5,
         ),
         f"{statistic}_rank": rank(
             f"rank by {statistic}", f"In the cohort as it is. {ranks}{direction}"
         ),
         f"{statistic}_rank_low": rank(
             f"lower end of the interval of the rank by {statistic}",
-            "Quantile of the ranks in each draw, a rank that was taken.",
+            told.ranks,
         ),
         f"{statistic}_rank_high": rank(
             f"upper end of the interval of the rank by {statistic}",
-            "Quantile of the ranks in each draw, a rank that was taken.",
+            told.ranks,
         ),
     }  # fmt: skip
 
@@ -169,6 +207,7 @@ def build_bootstrap(
         metric,
         compared=any(name.endswith("_better") for name in values),
         draws=any(name.endswith("_draws") and not name.endswith("_empty_draws") for name in values),
+        halves=str(attrs.get("interval", "")).startswith("half samples"),
     )
     if set(values) != set(declared):
         raise KeyError(f"{metric}: {sorted(set(values) ^ set(declared))} not as declared")
@@ -176,5 +215,8 @@ def build_bootstrap(
     for name, variable in declared.items():
         array = np.asarray(values[name])
         dims = variable.dims if array.ndim == len(variable.dims) else (*variable.dims, "m")
+        if array.dtype.kind == "f" and not name.endswith("_draws"):
+            # No truth lies beyond: an interval to both sides of a value ends there.
+            array = np.clip(array, variable.valid_min, variable.valid_max)
         data[name] = xr.Variable(dims, array, variable.attrs())
     return xr.Dataset(data, dict(coords), dict(attrs))

@@ -79,7 +79,7 @@ def score(
         Candidates for the operating k of RI and MaRI; those not below the number of rows are left
         out of the choice.
     m
-        Radius of CRoMa, or several.
+        How many nearest SO and nearest OS neighbours CRoMa looks at, or several such numbers.
     alpha
         Tail of CRoMa's `q_alpha` and `ltm_alpha`.
     tau, warn_tau

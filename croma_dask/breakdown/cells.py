@@ -103,9 +103,15 @@ def axes_of(by: str | Sequence[str], attrs: dict[str, Any]) -> list[str]:
     Raises
     ------
     SchemaError
-        A name is neither, or two mean the same.
+        A name is neither, or two mean the same; or `by` is neither a name nor several.
     """
-    wanted = [by] if isinstance(by, str) else list(by)
+    try:
+        wanted = [by] if isinstance(by, str) else list(by)
+    except TypeError:
+        raise SchemaError(
+            f"by= is one or several of {', '.join(AXES)}, or the names of their columns; found "
+            f"{by!r}"
+        ) from None
     if not wanted:
         raise SchemaError(f"by= names nothing; it is one or several of {', '.join(AXES)}")
     found = []
@@ -118,8 +124,8 @@ def axes_of(by: str | Sequence[str], attrs: dict[str, Any]) -> list[str]:
 
 
 def _axis(name: Any, attrs: dict[str, Any]) -> str:
-    if name in AXES:
-        return str(name)
+    if isinstance(name, str) and name in AXES:
+        return name
     for axis, column in _COLUMNS.items():
         if name == column or (axis in _NAMED_BY and name == attrs.get(_NAMED_BY[axis])):
             return axis
@@ -207,7 +213,7 @@ def check_size(axes: Sequence[str], shape: Sequence[int], repeats: int) -> None:
     if size <= LARGEST:
         return
     counts = " x ".join(f"{n:,} {axis}s" for n, axis in zip(shape, axes, strict=True))
-    times = f", {repeats} times (models and radii)" if repeats > 1 else ""
+    times = f", {repeats} times (models and m)" if repeats > 1 else ""
     raise MemoryLimitError(
         f"a breakdown by {' x '.join(axes)} would have {counts}{times} = {size:,} numbers a "
         f"variable ({memory.format_bytes(8 * size)}), most of them of empty cells; at most "

@@ -14,7 +14,7 @@ from croma_dask.cohort.design import Scope
 from croma_dask.cohort.manifest import Manifest
 from croma_dask.errors import SchemaError, name_items, name_rows
 from croma_dask.robustness.request import Inputs
-from croma_dask.schema_breakdown import text_array
+from croma_dask.schema import text_array
 
 __all__ = ["Place", "find_sample", "ids_at"]
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from croma_dask.breakdown.lookup import Place, find_sample, ids_at
-from croma_dask.breakdown.row_lists import RowList, Wanted, check_kept, kept_row, search_row
+from croma_dask.breakdown.explanation import label_explanation
+from croma_dask.breakdown.kept_row import check_kept, kept_row
+from croma_dask.breakdown.lookup import Place, find_sample
+from croma_dask.breakdown.row_lists import RowList, Wanted, search_row
 from croma_dask.cohort.align import Embedding
 from croma_dask.cohort.design import Scope
 from croma_dask.cohort.manifest import ColumnNames
@@ -21,18 +23,10 @@ from croma_dask.index.kept import local_path, open_neighbors, standing
 from croma_dask.index.kept_lists import Kept
 from croma_dask.index.source import RowSource, TakenRows
 from croma_dask.options import current
-from croma_dask.robustness import evidence as ev
 from croma_dask.robustness.arguments import check_k, check_m
-from croma_dask.robustness.margin import margins_of
 from croma_dask.robustness.request import Inputs, prepare
 from croma_dask.robustness.reuse import fingerprint_of, key_of, typed_key_of
 from croma_dask.robustness.tau import check_tau
-from croma_dask.schema_breakdown import (
-    EXPLANATION,
-    EXPLANATION_COORDINATES,
-    build_breakdown,
-    text_array,
-)
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -41,8 +35,6 @@ __all__ = ["explain"]
 
 _K, _M = 51, 5
 """How far to look where neither the caller nor kept neighbours say."""
-
-_KINDS = {ev.SO: "SO", ev.OS: "OS", ev.SS: "SS", ev.OO: "OO"}
 
 
 def explain(
@@ -83,7 +75,7 @@ def explain(
         Neighbours of any type to list, and what RI and MaRI look at: ``int(result["RI"].k)`` for
         the values of a result. By default as many as are kept, or 51.
     m
-        SO and OS neighbours to list, each, and the radius of the margin. By default as many as are
+        SO and OS neighbours to list, each, and m of the margin. By default as many as are
         kept, or 5.
     tau
         Bandwidth of MaRI: ``float(result["MaRI"].tau)``. Without it there is no `mari`.
@@ -158,7 +150,7 @@ def explain(
         m = (kept.n_typed if kept is not None else 0) or _M
     wanted = Wanted.of(place.scope, place.position, check_k(k, "k")[0], check_m(m)[0][0])
     found, sources = _neighbors(inputs, place, wanted, kept)
-    return _labelled(inputs, place, wanted, found, check_tau(tau), ", ".join(sources))
+    return label_explanation(inputs, place, wanted, found, check_tau(tau), ", ".join(sources))
 
 
 def _open(neighbors: str | os.PathLike[str]) -> Kept:
@@ -208,91 +200,3 @@ def _rows_of(source: RowSource, embedding: Embedding, scope: Scope) -> RowSource
     if scope.rows is not None:
         tiles = scope.rows if tiles is None else tiles[scope.rows]
     return source if tiles is None else TakenRows(source, np.asarray(tiles, np.int64))
-
-
-def _labelled(
-    inputs: Inputs, place: Place, wanted: Wanted, found: RowList, tau: float | None, sources: str
-) -> xr.Dataset:
-    import xarray as xr
-
-    typed = found.typed_rank
-    rank = np.arange(1, len(found.index) + 1)
-    shown = np.flatnonzero((rank <= wanted.k) | ((typed > 0) & (typed <= wanted.m)))
-    at = found.index[shown]
-    scope, manifest = place.scope, inputs.manifest
-    rows = at if scope.rows is None else scope.rows[at]
-    so, os_ = (found.typed_distances(kind, wanted.m) for kind in (ev.SO, ev.OS))
-    margin, _ = margins_of(so[None], os_[None], wanted.m)
-    ri, mari = _indices(found, wanted.k, tau)
-    along = ("neighbor",)
-    values: dict[str, tuple[tuple[str, ...], Any]] = {
-        "kind": (along, text_array([_KINDS[int(kind)] for kind in found.kind[shown]])),
-        "distance": (along, found.distance[shown]),
-        "neighbor_rank": (along, rank[shown]),
-        "typed_rank": (along, typed[shown]),
-        "manifest_row": (along, rows),
-        "d_so": ((), float(np.cumsum(so)[-1] / wanted.m)),
-        "d_os": ((), float(np.cumsum(os_)[-1] / wanted.m)),
-        "margin": ((), float(margin[0])),
-        "ri": ((), ri),
-        "mari": ((), mari),
-        "n_candidates": ((), wanted.n),
-        "n_so": ((), wanted.n_so),
-        "n_os": ((), wanted.n_os),
-    }
-    coords: dict[str, tuple[tuple[str, ...], Any]] = {
-        "neighbor_id": (along, ids_at(manifest, rows)),
-        "label": (along, text_array([manifest.label.names[c] for c in scope.label[at]])),
-        "confounder": (
-            along, text_array([manifest.confounder.names[c] for c in scope.confounder[at]])
-        ),
-        "group_id": (along, text_array([manifest.group.names[c] for c in scope.group[at]])),
-        "k": ((), wanted.k),
-        "m": ((), wanted.m),
-        "tau": ((), float("nan") if tau is None else tau),
-    }  # fmt: skip
-    labelled = {
-        name: xr.Variable(dims, data, EXPLANATION_COORDINATES[name].attrs())
-        for name, (dims, data) in coords.items()
-    }
-    labelled["confounder"].attrs["column"] = manifest.names.confounder
-    return build_breakdown(EXPLANATION, values, labelled, _about(inputs, place, sources))
-
-
-def _indices(found: RowList, k: int, tau: float | None) -> tuple[float, float]:
-    """RI and MaRI of the sample, as robustness/index_scores.py makes them."""
-    kind, distance = found.kind[None], found.distance[None]
-    counts = ev.count_kinds(kind, k)
-    so, os_ = int(counts[ev.SO][0]), int(counts[ev.OS][0])
-    if not so + os_:
-        return float("nan"), float("nan")
-    mari = float("nan")
-    if tau is not None:
-        weights = ev.sample_weights(kind, distance, k, tau)
-        mari = float(weights.so[0] / (weights.so[0] + weights.os[0]))
-    return so / (so + os_), mari
-
-
-def _about(inputs: Inputs, place: Place, sources: str) -> dict[str, Any]:
-    from croma_dask import __version__
-
-    scope, manifest, at = place.scope, inputs.manifest, place.position
-    digest = inputs.embedding.fingerprint
-    return {
-        "sample_id": place.sample_id,
-        "sample_label": manifest.label.names[scope.label[at]],
-        "sample_confounder": manifest.confounder.names[scope.confounder[at]],
-        "sample_group_id": manifest.group.names[scope.group[at]],
-        "sample_subset": scope.name,
-        "sample_manifest_row": place.row,
-        "neighbors": sources,
-        "evaluation_design": inputs.design,
-        "label_column": manifest.names.label,
-        "confounder_column": manifest.names.confounder,
-        "group_column": manifest.names.group,
-        "dataset": manifest.dataset,
-        "distance": "cosine",
-        # An array is not read a second time to be named.
-        **({"embedding_fingerprint": digest} if digest else {}),
-        "croma_dask_version": __version__,
-    }

@@ -1,7 +1,7 @@
-"""The neighbours of one row: from kept lists, or from one pass over the embedding.
+"""The neighbours of one row, from one pass over the embedding.
 
-Both come as one list, of all types, nearest first by (distance, row); it reaches as far as its
-caller needs, and what is of which type is told from the codes of the scope.
+They are one list, of all types, nearest first by (distance, row); it reaches as far as its caller
+needs, and what is of which type is told from the codes of the scope.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from croma_dask.cohort.design import Scope
-from croma_dask.errors import SchemaError, StoreError
-from croma_dask.index.kept_lists import Kept, KeptLists
+from croma_dask.errors import SchemaError
 from croma_dask.index.source import RowSource
-from croma_dask.index.spec import ListSpec
 from croma_dask.kernels import dots_numpy, screen
 from croma_dask.kernels.typing import F64, I32, I64, Floats
 from croma_dask.robustness import evidence as ev
 
-__all__ = ["RowList", "Wanted", "check_kept", "kept_row", "search_row"]
+__all__ = ["RowList", "Wanted", "listed", "search_row"]
 
 _IN_NUMPY = 1 << 29
 """Values of an embedding up to which numpy is done before kernels would be compiled (measured:
@@ -116,7 +114,8 @@ def _masks(scope: Scope, row: int) -> tuple[NDArray[np.bool_], ...]:
     )
 
 
-def _listed(scope: Scope, row: int, index: I64, distance: F64) -> RowList:
+def listed(scope: Scope, row: int, index: I64, distance: F64) -> RowList:
+    """Tell the types of the candidates of a row, which are nearest first."""
     kind = ev.kinds_at(index[None].astype(np.int32), scope, np.array([row]))[0]
     return RowList(index, distance, kind)
 
@@ -155,7 +154,7 @@ def search_row(source: RowSource, wanted: Wanted) -> RowList:
     )
     near = np.flatnonzero(masks[0] & (distance <= reach))
     near = near[np.argsort(distance[near], kind="stable")]
-    return _listed(wanted.scope, wanted.row, near, distance[near])
+    return listed(wanted.scope, wanted.row, near, distance[near])
 
 
 def _reach(distance: F64, most: int) -> float:
@@ -196,58 +195,3 @@ def _compiled(query: Floats, x: Floats, out: F64) -> None:
 def _pairs(n: int) -> tuple[I32, I32]:
     """Positions of the query and of each of n rows."""
     return np.zeros(n, np.int32), np.arange(n, dtype=np.int32)
-
-
-def kept_row(kept: Kept, start: int, wanted: Wanted) -> RowList:
-    """Read the kept list of one row, of any type; empty where none are kept.
-
-    Parameters
-    ----------
-    kept, start
-        Kept neighbours, and where the scope begins in them.
-    wanted
-        The row.
-    """
-    if not kept.n_global:
-        return _listed(wanted.scope, wanted.row, np.empty(0, np.int64), np.empty(0))
-    lists = KeptLists(kept, start, ListSpec(kept.n_global, 0))
-    index, distance = (part[0] for part in lists.read(wanted.row, wanted.row + 1))
-    there = index >= 0
-    return _listed(wanted.scope, wanted.row, index[there].astype(np.int64), distance[there])
-
-
-def check_kept(
-    kept: Kept, start: int, wanted: Wanted, found: RowList, stored: RowList, *, typed: bool
-) -> None:
-    """Compare what was found with what is kept.
-
-    Parameters
-    ----------
-    kept, start, wanted
-        As in :func:`kept_row`.
-    found, stored
-        The list that is told, and the kept one.
-    typed
-        Whether the kept typed lists are of the same labels and confounders.
-
-    Raises
-    ------
-    StoreError
-        They differ: the folder is damaged.
-    """
-    n = min(len(found.index), len(stored.index))
-    same = np.array_equal(found.index[:n], stored.index[:n]) and np.array_equal(
-        found.distance[:n], stored.distance[:n]
-    )
-    if typed and same:
-        m = min(wanted.m, kept.n_typed)
-        lists = KeptLists(kept, start, ListSpec(0, kept.n_typed))
-        have = lists.read_typed(wanted.row, wanted.row + 1)[0]
-        for number, kind in enumerate((ev.SO, ev.OS)):
-            kept_one = have[number * kept.n_typed :][:m]
-            same &= np.array_equal(kept_one, found.typed_distances(kind, m), equal_nan=True)
-    if not same:
-        raise StoreError(
-            f"{kept.path} is damaged: the neighbours that it keeps of this sample are not those "
-            "that the embedding gives; remove the folder and score again"
-        )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CellValues", "pool", "summarise"]
+__all__ = ["CellValues", "summarise"]
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -91,31 +91,3 @@ def _quantile(x: F64, first: I64, n: I64, alpha: float) -> F64:
     apart = high - low
     found: F64 = np.where(part >= 0.5, high - apart * (1 - part), low + apart * part)
     return found
-
-
-def pool(cell: I64, n_cells: int, so: F64, os: F64) -> F64:
-    """Pool the evidence of every cell.
-
-    Parameters
-    ----------
-    cell, n_cells
-        As in :func:`summarise`.
-    so, os
-        (n,) evidence of each sample, at least 0.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_cells,)
-        Share of SO in the sum of SO and OS; NaN without evidence.
-    """
-    order = np.argsort(cell, kind="stable")
-    count = np.bincount(cell, minlength=n_cells)
-    some = np.flatnonzero(count)
-    first = np.cumsum(count[some]) - count[some]
-    value = np.full(n_cells, np.nan)
-    if some.size:
-        # Pairwise within each segment, as np.sum is: bincount would add one after the other.
-        top = np.add.reduceat(so[order], first)
-        total = top + np.add.reduceat(os[order], first)
-        value[some] = np.divide(top, total, out=np.full(some.size, np.nan), where=total > 0)
-    return value

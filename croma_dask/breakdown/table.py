@@ -9,9 +9,10 @@ import numpy as np
 
 from croma_dask import schema
 from croma_dask.breakdown.cells import Cells, axes_of, cells_of
-from croma_dask.breakdown.segments import pool, summarise
+from croma_dask.breakdown.segments import summarise
 from croma_dask.errors import SchemaError, name_items
 from croma_dask.panel.models import as_panel, datasets_of, drop_model
+from croma_dask.robustness.pooling import Evidence
 from croma_dask.schema_breakdown import AXES, BREAKDOWN, build_breakdown
 
 if TYPE_CHECKING:
@@ -157,8 +158,8 @@ def tabulate(panel: xr.Dataset, metric: str, cells: Cells) -> xr.Dataset:
             if metric == "CRoMa":
                 found["f0"][at] = told.f0
             else:
-                so, os = (cells.of_units(_evidence(one, metric, name)) for name in ("so", "os"))
-                found["value"][at] = pool(cells.code, cells.size, so, os)
+                evidence = Evidence.of(one, metric).rows(cells.unit)
+                found["value"][at] = evidence.by_part(cells.code, cells.size).value()
     dims = (*outer, *cells.dims)
     shaped: dict[str, tuple[tuple[str, ...], Any]] = {
         name: (dims, array.reshape(*lengths, *cells.shape)) for name, array in found.items()
@@ -166,20 +167,8 @@ def tabulate(panel: xr.Dataset, metric: str, cells: Cells) -> xr.Dataset:
     return build_breakdown(
         BREAKDOWN[metric], {"n_samples": (cells.dims, n_samples.reshape(cells.shape)), **shaped},
         {**_kept(panel), **_levels(panel, cells)},
-        {**panel.attrs, "broken_down_by": list(cells.dims)},
+        {**panel.attrs, "broken_down_by": ",".join(cells.dims)},
     )  # fmt: skip
-
-
-def _evidence(dataset: xr.Dataset, metric: str, kind: str) -> Any:
-    name = f"{kind}_evidence"
-    if name not in dataset:
-        raise SchemaError(
-            f"this result of {metric} has no {name!r}: it was scored by an earlier release "
-            f"({dataset.attrs.get('croma_dask_version', 'unknown')}), and the pooled value of a "
-            "part of the cohort cannot be told from it; score again (croma-dask score), with "
-            "keep_neighbors= where neighbours were kept"
-        )
-    return np.asarray(dataset[name].values, np.float64)
 
 
 def _attrs_of(result: xr.Dataset | xr.DataTree, dataset: xr.Dataset) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from croma_dask.breakdown.cells import Cells, cells_of, column_of
 from croma_dask.breakdown.table import metric_of, tabulate
 from croma_dask.errors import SchemaError, SupportError, name_items
 from croma_dask.panel.models import as_panel, drop_model
-from croma_dask.schema_breakdown import BREAKDOWN, WORST, WORST_COORDINATES, text_array
+from croma_dask.schema import text_array
+from croma_dask.schema_breakdown import BREAKDOWN, WORST, WORST_COORDINATES
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -56,7 +57,7 @@ def worst_groups(
         Of a panel: order by this model. By default by the mean over the models that have a value,
         so that groups come first that are hard for all of them.
     m
-        Of several radii: order by this one. By default by the first of the result.
+        Of several m: order by this one. By default by the first of the result.
 
     Returns
     -------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,12 +16,15 @@ from croma_dask.cohort.readers import open_reader
 from croma_dask.cohort.readers.arrays import ArrayReader
 from croma_dask.cohort.readers.base import EmbeddingReader, stored_dtype
 from croma_dask.cohort.readers.tables import read_manifest
+from croma_dask.cohort.remarks import absent_roles, warn_alike
 from croma_dask.cohort.rows import check_unique, plan_rows
 from croma_dask.cohort.streaming import stream
 from croma_dask.cohort.writer import CohortWriter
 from croma_dask.errors import SchemaError
 
 __all__ = ["ingest", "write_cohort"]
+
+logger = logging.getLogger("croma_dask")
 
 
 def ingest(
@@ -92,6 +96,11 @@ def ingest(
         not counted. NaN or infinity in any row is an error; a row of zeros is not.
     StoreError
         `out` exists, or was started from something else.
+
+    Warns
+    -----
+    InputWarning
+        Levels of a column differ only in case or blanks.
 
     Notes
     -----
@@ -173,6 +182,11 @@ def write_cohort(
         Array or manifest are not what they have to be.
     StoreError
         `path` exists, or was started from something else.
+
+    Warns
+    -----
+    InputWarning
+        Levels of a column differ only in case or blanks.
     """
     names = ManifestNames(label, group, sample_id, subset, image_path, tuple(id_columns or ()))
     return _write(
@@ -202,6 +216,8 @@ def _write(
 ) -> str:
     target = stored_dtype(reader.dtype, dtype, str(reader.source.get("features", "features")))
     prepared = prepare_manifest(frame, reader, names)
+    if frame is not None:
+        reader.source["rows"] = "by position" if prepared.file_ids is None else "by id"
     keys = names.id_columns or (names.sample_id,)
     repeats = check_unique(prepared.ids, prepared.subset, prepared.frame, keys)
     plan = plan_rows(
@@ -211,6 +227,9 @@ def _write(
         prepared.image_paths if repeats else None,
     )
     columns = layout.build_columns(prepared.frame, prepared.aliases)
+    warn_alike(columns.values(), skip=names.id_columns)
+    if absent := absent_roles(columns):
+        logger.info("%s", absent)
     if plan.order is not None:
         columns = {name: column.take(plan.order) for name, column in columns.items()}
     writer = CohortWriter(

@@ -190,11 +190,22 @@ def _ids_of(frame: Any, column: str, stored: bool) -> Callable[[int, int], NDArr
 
 
 def _check_present(columns: Sequence[str], wanted: Sequence[str], names: ColumnNames) -> None:
-    absent = [column for column in wanted if column not in columns]
+    # A column may be wanted twice, as when the label's is named as confounder.
+    absent = [column for column in dict.fromkeys(wanted) if column not in columns]
     if not absent:
         return
-    hint = ""
-    if names.group in absent and "slide_id" in columns:
+    roles = [
+        f"the {role} ({role}=, --{role})"
+        for role, column in (("label", names.label), ("group", names.group))
+        if column in absent
+    ]
+    hint = (
+        f"; say which column is {' and which is '.join(roles)}, or rename it; a store may be "
+        "ingested again with that and overwrite=True (--overwrite)"
+        if roles
+        else ""
+    )
+    if names.group in absent and names.label not in absent and "slide_id" in columns:
         hint = (
             "; it has 'slide_id': rename that column to "
             f"{names.group!r} or name it with group='slide_id' (--group slide_id)"

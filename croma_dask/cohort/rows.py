@@ -139,7 +139,10 @@ def _advice(
     whole = known.assign(**{f"column {name}": text for name, text in texts.items()})
     equal = rows[whole.duplicated(keep=False).to_numpy()]
     if len(equal):
-        return f"{name_rows(equal)} are equal in every other column too, so leave all but one out"
+        return (
+            f"{name_rows(equal)} are equal in every other column of the manifest too: either they "
+            "are copies, so leave all but one out, or an id is wrong"
+        )
     parts = ["leave all but one of each out"]
     for name, text in texts.items():
         apart = not known.assign(apart=text).duplicated().any() and (text != "").all()

@@ -84,7 +84,7 @@ class Step:
     seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BenchmarkPlan:
     """What a benchmark will cost.
 
@@ -125,6 +125,10 @@ class BenchmarkPlan:
     def too_large(self) -> list[str]:
         """Steps that do not fit the allowed memory."""
         return [step.name for step in self.steps if step.peak > self.allowed_memory]
+
+    def __repr__(self) -> str:
+        # What an interactive prompt shows: the table, not eight hundred characters of fields.
+        return str(self)
 
     def __str__(self) -> str:
         """Lay the plan out as a table for people."""

@@ -24,8 +24,8 @@ from croma_dask.embedding.tables import (
     table_lines,
     wide_table,
 )
-from croma_dask.embedding.whole_files import write_lines
 from croma_dask.errors import SchemaError
+from croma_dask.whole_files import write_lines
 
 __all__ = [
     "Clustering", "Places", "Texts", "check_outdir", "write_combined", "write_predictions",

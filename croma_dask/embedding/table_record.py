@@ -35,7 +35,7 @@ from croma_dask.embedding.table_sections import (
     write_sections,
 )
 from croma_dask.embedding.tables import GROUPS, Group, counts_of, frame_lines, long_table
-from croma_dask.embedding.whole_files import write_lines, write_whole
+from croma_dask.whole_files import write_lines, write_whole
 
 __all__ = ["read_sample", "write_sample"]
 

@@ -15,7 +15,7 @@ from croma_dask.embedding.inputs import check_names
 from croma_dask.embedding.outcome import Counts, Outcome, Scores
 from croma_dask.embedding.table_files import Places
 from croma_dask.embedding.tables import Group
-from croma_dask.embedding.whole_files import digest_of, write_lines
+from croma_dask.whole_files import digest_of, write_lines
 
 __all__ = [
     "Section", "Unfit", "add_section", "array_path", "check_arrays", "delete_unused_arrays",

@@ -7,8 +7,9 @@ import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote
 
-from croma_dask.errors import SchemaError, StoreError
+from croma_dask.errors import SchemaError, StoreError, name_items
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -29,6 +30,8 @@ __all__ = [
 FORMAT = "croma-dask neighbors"
 FORMAT_VERSION = 1
 WRITING, COMPLETE = "writing", "complete"
+_KEPT = ("complete", "unfinished", "version")
+"""What :func:`standing` says of a folder of kept neighbours, whatever became of it."""
 
 Part = Literal["global", "typed"]
 ARRAYS: dict[Part, tuple[str, str]] = {
@@ -124,10 +127,30 @@ def standing(path: Path) -> tuple[str, dict[str, Any]]:
 
 def foreign(path: Path) -> StoreError:
     """Return the error for a place that holds something else."""
+    models = _models_in(path)
+    if models:
+        return StoreError(f"{path} {models}, or another place")
     return StoreError(
         f"{path} exists and holds no neighbours that croma-dask has kept, so it is left alone; "
         "name another place"
     )
+
+
+def _models_in(path: Path) -> str:
+    """Say whose neighbours a folder of a panel holds, and how one's are named; "" of any other.
+
+    Only metadata of the folders in it is read.
+    """
+    try:
+        if (path / "zarr.json").exists() or not path.is_dir():
+            return ""
+        there = sorted(one.name for one in path.iterdir() if standing(one)[0] in _KEPT)
+    except OSError:
+        return ""
+    if not there:
+        return ""
+    named = name_items([unquote(name) for name in there])
+    return f"holds the neighbours of {named}, a folder each: name one, as {path / there[0]}"
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
@@ -170,7 +193,8 @@ def open_neighbors(path: str | os.PathLike[str]) -> xr.Dataset:
     Raises
     ------
     StoreError
-        There are no kept neighbours, or they are unfinished or of another layout version.
+        There are no kept neighbours, or they are unfinished or of another layout version; or the
+        folder is that of several models, each of which has a folder in it.
 
     Notes
     -----
@@ -188,6 +212,9 @@ def open_neighbors(path: str | os.PathLike[str]) -> xr.Dataset:
         "version": f"these neighbours have the layout version {attrs.get('format_version')}, and "
         f"this release reads {FORMAT_VERSION}",
     }.get(status)
+    models = _models_in(place) if status == "foreign" else ""
+    if models:
+        raise StoreError(f"{place} {models}")
     if problem is not None:
         raise StoreError(f"{place}: {problem}; score with keep_neighbors= (--keep-neighbors) first")
     return xr.open_dataset(place, engine="zarr", chunks=None, consolidated=False)

@@ -31,6 +31,7 @@ _REQUEST = {
     "group_column": "group column",
     "distance": "distance",
     "alpha": "alpha",
+    "tau_choice": "choice of tau",
 }
 """Attributes that have to be the same, and what they are called."""
 
@@ -56,8 +57,9 @@ def combine_results(results: Mapping[str, xr.DataTree | xr.Dataset]) -> xr.DataT
     ------
     SchemaError
         There are no results; one is no result, or is a panel itself; they are not of the same
-        request (metrics, m, k_candidates, alpha, design, columns) or not of the same rows: says
-        what differs, of the first result and of which other one.
+        request (metrics, m, k_candidates, alpha, tau, design, columns) or not of the same rows:
+        says what differs, of the first result and of which other one. Each may have its own
+        recommended tau, but a pinned one has to be that of all.
 
     Warns
     -----
@@ -132,7 +134,11 @@ def _check_same_request(first: Named, other: Named) -> None:
                 raise SchemaError(
                     f"{start}{metric} has the {what} {two!r}, and {one!r} in {mine!r}{advice}"
                 )
-        for name, what in (("m", "m"), ("k_candidate", "k_candidates")):
+        numbers = [("m", "m"), ("k_candidate", "k_candidates")]
+        if a[metric].attrs.get("tau_choice") == "pinned":
+            # A recommended one is that of the embedding, and differs.
+            numbers.append(("tau", "a pinned tau"))
+        for name, what in numbers:
             one, two = (_values(nodes[metric], name) for nodes in (a, b))
             if one != two:
                 raise SchemaError(
@@ -157,5 +163,5 @@ def _check_same_scope(first: Named, other: Named) -> None:
 
 
 def _values(dataset: xr.Dataset, name: str) -> Any:
-    """Values of a coordinate: a number, a list, or None where there is none."""
-    return dataset[name].values.tolist() if name in dataset.coords else None
+    """Values of a variable: a number, a list, or None where there is none."""
+    return dataset[name].values.tolist() if name in dataset else None

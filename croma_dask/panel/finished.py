@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,16 +12,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from croma_dask import __version__, fingerprint, schema
+from croma_dask.approximate import Approximation
+from croma_dask.build import find_built
+from croma_dask.cohort.align import resolve
+from croma_dask.index.recipe import KINDS
 from croma_dask.index.scratch import Scratch
+from croma_dask.index.stored import StoredIndex
 from croma_dask.options import Options
 from croma_dask.resume import take_folder
+from croma_dask.schema import text_array
 
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["Finished"]
+__all__ = ["Finished", "builds_of"]
 
-FORMAT = 1
+FORMAT = 2
 """Raised when what a panel keeps in scratch changes."""
 
 
@@ -57,7 +63,7 @@ class Finished:
         return cls(take_folder(options, key, keep, _holds))
 
     def take(
-        self, cohort: str
+        self, cohort: str, builds: Callable[[], Mapping[str, str]]
     ) -> tuple[dict[str, xr.Dataset], list[list[str]]] | None:  # fmt: skip
         """Take a result that an earlier run has left.
 
@@ -65,6 +71,9 @@ class Finished:
         ----------
         cohort
             Fingerprint of the cohort; "" where it has none.
+        builds
+            Says which indexes there are now, as :func:`builds_of`. A result that another one gave
+            is not taken.
 
         Returns
         -------
@@ -78,6 +87,10 @@ class Finished:
         if arrays is None:
             return None
         about = json.loads(str(arrays["about"]))
+        found = {attrs["index"] for attrs, _ in about["metrics"].values()} - {"exact"}
+        there = builds() if found else {}
+        if any(not there.get(kind) or there[kind] != about["builds"].get(kind) for kind in found):
+            return None
         results = {}
         for metric, (attrs, texts) in about["metrics"].items():
             own = {
@@ -85,7 +98,7 @@ class Finished:
                 for key, array in arrays.items()
                 if key.startswith(f"{metric}.")
             }
-            own |= {name: np.array([*text, None], object)[:-1] for name, text in texts.items()}
+            own |= {name: text_array(text) for name, text in texts.items()}
             coords: dict[str, Any] = {
                 name: (declared.dims if own[name].ndim else (), own.pop(name))
                 for name, declared in schema.COORDINATES.items()
@@ -95,9 +108,13 @@ class Finished:
         return results, about["warnings"]
 
     def put(
-        self, cohort: str, results: Mapping[str, xr.Dataset], warnings: list[tuple[str, str]]
-    ) -> None:
-        """Keep a result; without its coordinates along `sample`, which the manifest has."""
+        self, cohort: str, results: Mapping[str, xr.Dataset], warnings: list[tuple[str, str]],
+        builds: Callable[[], Mapping[str, str]],
+    ) -> None:  # fmt: skip
+        """Keep a result; without its coordinates along `sample`, which the manifest has.
+
+        The arguments are those of :meth:`take`, and what it returns.
+        """
         if self.scratch is None or not cohort:
             return
         arrays: dict[str, Any] = {}
@@ -112,8 +129,35 @@ class Finished:
                 else:
                     arrays[f"{metric}.{name}"] = variable.values
             metrics[metric] = (dataset.attrs, texts)
-        about = json.dumps({"metrics": metrics, "warnings": warnings})
+        about = json.dumps(
+            {"metrics": metrics, "warnings": warnings, "builds": dict(builds())}
+        )  # fmt: skip
         self.scratch.write(_file(cohort), {**arrays, "about": np.array(about)})
+
+
+def builds_of(cohort: Any, how: Approximation | None) -> dict[str, str]:
+    """Name the indexes that a request may search through: another build gives another result.
+
+    Parameters
+    ----------
+    cohort
+        Stored cohort.
+    how
+        The index that was asked for; None searches exactly.
+
+    Returns
+    -------
+    dict
+        Kind to the name of the build that lies there, as far as there are any.
+    """
+    if how is None:
+        return {}
+    if how.index == "auto" or how.index in KINDS:
+        embedding = resolve(cohort, None, ())[0]
+        found = [find_built(embedding, kind) for kind in KINDS]
+    else:
+        found = [how.index if isinstance(how.index, StoredIndex) else StoredIndex(how.index)]
+    return {index.kind: index.build_id for index in found if index is not None}
 
 
 def _file(cohort: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from croma_dask.errors import SchemaError, name_items
-from croma_dask.schema import METRICS
+from croma_dask.schema import METRICS, text_array
 from croma_dask.schema_panel import FACTS, MODEL, SHARED, TREE
 
 if TYPE_CHECKING:
@@ -168,9 +168,7 @@ def _with_model(dataset: xr.Dataset, name: str) -> xr.Dataset:
     # Scalars where one model was selected of a panel; of a single result the facts are attrs.
     for key in {"k", *FACTS} & coords.keys():
         coords[key] = along(coords[key])
-    names = np.empty(1, dtype=object)
-    names[0] = name
-    coords["model"] = xr.Variable(("model",), names, MODEL.attrs())
+    coords["model"] = xr.Variable(("model",), text_array([name]), MODEL.attrs())
     attrs = dict(dataset.attrs)
     for key, fact in FACTS.items():
         if key in attrs and key not in coords:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -12,7 +13,9 @@ from croma_dask.cohort.store import StoredCohort
 from croma_dask.errors import SchemaError, name_items
 from croma_dask.fingerprint import text_digest
 
-__all__ = ["by_name", "file_name", "is_several", "named_cohorts"]
+__all__ = [
+    "by_name", "file_name", "is_several", "named_cohorts", "result_name", "result_names",
+]  # fmt: skip
 
 _LONGEST = 120
 """Bytes of a file's name that are a model's: file systems allow 255."""
@@ -75,24 +78,51 @@ def named_cohorts(cohorts: Any) -> dict[str, Any]:
 
 
 def by_name(models: Mapping[Any, Any]) -> dict[str, Any]:
-    """Check the names of models, and make them text.
+    """Check the names of models, and make them text without blanks around it.
 
     Raises
     ------
     SchemaError
-        Two are the same as text, or one is empty or has characters that do not print: files and
+        Two are the same as such, or one is empty or has characters that do not print: files and
         tables would not give it back.
     """
-    named = {str(name): model for name, model in models.items()}
+    named = {str(name).strip(): model for name, model in models.items()}
     if len(named) < len(models):
         raise SchemaError(f"two models have the same name: {name_items(map(str, models))}")
-    bad = [name for name in named if not name.strip() or not name.isprintable()]
+    bad = [name for name in named if not name or not name.isprintable()]
     if bad:
         raise SchemaError(
             f"{name_items(bad)} is no name of a model: it is empty, or has characters that do not "
             "print"
         )
     return named
+
+
+def result_name(place: str | os.PathLike[str]) -> str:
+    """Name of a model whose result is a file: the file's, without its ending."""
+    name = Path(place).name
+    return name.removesuffix(Path(place).suffix)
+
+
+def result_names(places: Sequence[str | os.PathLike[str]], names: Sequence[str] = ()) -> list[str]:
+    """Name the models of results that are files: as the caller says, or as the files are called.
+
+    Raises
+    ------
+    SchemaError
+        There are more or fewer names than files, or two are the same.
+    """
+    if names and len(names) != len(places):
+        raise SchemaError(
+            f"--name is given {len(names)} times for {len(places)} results; give it once for each"
+        )
+    found = list(names) or [result_name(place) for place in places]
+    twice = sorted({name for name in found if found.count(name) > 1})
+    if twice:
+        raise SchemaError(
+            f"two results are called {twice[0]!r}; name them: --name NAME, once for each RESULT"
+        )
+    return found
 
 
 def file_name(model: str) -> str:

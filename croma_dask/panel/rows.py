@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from croma_dask.cohort.manifest import Coded, Manifest
 from croma_dask.errors import InputWarning, SchemaError, name_items, warn
+from croma_dask.schema import text_array
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -194,7 +195,7 @@ def warn_same_embeddings(groups: Iterable[tuple[str, ...]]) -> None:
 
 
 def _text_of(coded: Coded) -> Text:
-    table = np.array([*coded.names, None], dtype=object)[:-1]
+    table = text_array(coded.names)
 
     def read(lo: int, hi: int) -> NDArray[np.object_]:
         found: NDArray[np.object_] = table[coded.codes[lo:hi]]

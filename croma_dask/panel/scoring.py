@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Mapping
@@ -13,12 +14,12 @@ from croma_dask import schema
 from croma_dask.cohort.design import check_design
 from croma_dask.cohort.manifest import ColumnNames
 from croma_dask.cohort.open import cohort_of
-from croma_dask.errors import SchemaError
+from croma_dask.errors import SchemaError, collecting
 from croma_dask.index.kept import local_path
 from croma_dask.options import merged
 from croma_dask.panel.check import check_models
 from croma_dask.panel.combine import embedding_of
-from croma_dask.panel.finished import Finished
+from croma_dask.panel.finished import Finished, builds_of
 from croma_dask.panel.models import tree_of
 from croma_dask.panel.names import file_name
 from croma_dask.panel.rows import same_embeddings, warn_same_embeddings
@@ -49,7 +50,8 @@ def score_models(
     manifest, names, evaluation_design, request, skip_incomplete, client, options
         As of :func:`~croma_dask.robustness.evaluate.evaluate`.
     keep_neighbors
-        Folder in which each model has a folder of its own.
+        Folder in which each model has a folder of its own. A run that was interrupted goes on from
+        these, and takes no results over.
 
     Returns
     -------
@@ -75,33 +77,40 @@ def score_models(
     told, stack = Told(), Stack(list(cohorts))
     embeddings: dict[str, str] = {}
     with contextlib.ExitStack() as keep:
-        finished = Finished.of(settings, key, keep)
-        for at, (name, cohort) in enumerate(cohorts.items()):
-            taken = finished.take(models[name].cohort)
-            if not settings.quiet and not alone:
-                print(
-                    f"model {at + 1} of {len(cohorts)}: {name}"
-                    + (" (taken over from the run that was interrupted)" if taken else ""),
-                    file=sys.stderr, flush=True,
-                )  # fmt: skip
-            if taken is None:
-                with told.of(name, alone=alone):
-                    results = evaluate(
-                        cohort, manifest, names, evaluation_design, request,
-                        skip_incomplete=skip_incomplete, client=client,
-                        keep_neighbors=None if kept is None else kept / file_name(name), **options,
+        # Neighbours that are kept serve as well, and those of each model have to be there.
+        finished = Finished.of(settings, key, keep) if kept is None else Finished(None)
+        try:
+            for at, (name, cohort) in enumerate(cohorts.items()):
+                builds = functools.partial(builds_of, cohort, request.how)
+                taken = finished.take(models[name].cohort, builds)
+                if not settings.quiet and not alone:
+                    print(
+                        f"model {at + 1} of {len(cohorts)}: {name}"
+                        + (" (taken over from the run that was interrupted)" if taken else ""),
+                        file=sys.stderr, flush=True,
                     )  # fmt: skip
-                finished.put(models[name].cohort, results, told.said_of(name))
-            else:
-                results, said = taken
-                told.add(name, said)
-                if at == 0:
-                    results = _with_samples(
-                        results, cohort, manifest, names, evaluation_design, skip_incomplete
-                    )
-            embeddings[name] = embedding_of(results)
-            stack.put(_tree(results))
-            del results, taken
+                if taken is None:
+                    folder = None if kept is None else kept / file_name(name)
+                    with told.of(name, alone=alone):
+                        results = evaluate(
+                            cohort, manifest, names, evaluation_design, request,
+                            skip_incomplete=skip_incomplete, client=client,
+                            keep_neighbors=folder, **options,
+                        )  # fmt: skip
+                    finished.put(models[name].cohort, results, told.said_of(name), builds)
+                else:
+                    results, said = taken
+                    told.add(name, said)
+                    if at == 0:
+                        results = _with_samples(
+                            results, cohort, manifest, names, evaluation_design, skip_incomplete
+                        )
+                embeddings[name] = embedding_of(results)
+                stack.put(_tree(results))
+                del results, taken
+        except BaseException:
+            told.tell_failed(len(cohorts))
+            raise
         panel = stack.panel()
     told.tell(len(cohorts))
     early = same_embeddings({name: one.embedding for name, one in models.items()})
@@ -135,10 +144,12 @@ def _with_samples(
     """Give a result that was taken over its coordinates along `sample` again."""
     import xarray as xr
 
-    inputs = prepare(
-        cohort, manifest, names, evaluation_design, skip_incomplete=skip_incomplete,
-        check_ids=False,
-    )  # fmt: skip
+    # What there is to warn of was taken over with the result.
+    with collecting():
+        inputs = prepare(
+            cohort, manifest, names, evaluation_design, skip_incomplete=skip_incomplete,
+            check_ids=False,
+        )  # fmt: skip
     coords = {
         name: xr.Variable(dims, data, schema.COORDINATES[name].attrs())
         for name, (dims, data) in coords_of(inputs).items()

@@ -9,6 +9,7 @@ import numpy as np
 
 from croma_dask.panel.models import as_panel, tree_of
 from croma_dask.panel.ranking import with_ranking
+from croma_dask.schema import text_array
 from croma_dask.schema_panel import FACTS, MISSING, MODEL, RANKS, SHARED, TREE
 
 if TYPE_CHECKING:
@@ -109,10 +110,8 @@ class _Node:
     def dataset(self, names: Sequence[str]) -> xr.Dataset:
         import xarray as xr
 
-        models = np.empty(len(names), dtype=object)
-        models[:] = list(names)
         coords = {
-            "model": xr.Variable(("model",), models, MODEL.attrs()),
+            "model": xr.Variable(("model",), text_array(names), MODEL.attrs()),
             **{name: self.facts[name].variable() for name in ("k", *FACTS) if name in self.facts},
             **self.coords,
         }

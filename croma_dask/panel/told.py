@@ -67,6 +67,18 @@ class Told:
             whose = "" if len(models) == n_models else f"{name_items(models)}: "
             warn(whose + message, category)
 
+    def tell_failed(self, n_models: int) -> None:
+        """Give all warnings so far beside an error, which whoever gets it has to know them for.
+
+        Parameters
+        ----------
+        n_models
+            As of :meth:`tell`.
+        """
+        # Where warnings are errors, the first of them must not take the place of this one.
+        with contextlib.suppress(Warning):
+            self.tell(n_models)
+
     def _add(self, model: str, message: str, category: type[Warning]) -> None:
         models = self._models.setdefault((message, category), [])
         if model not in models:

@@ -21,7 +21,7 @@ _NEEDS = {
     "k_curve": (("result",), "a result of score() with RI or MaRI"),
     "cells": (("result",), "a result of score()"),
     "pareto": (("result",), "a panel with CRoMa: score() of several models"),
-    "intervals": (("bootstrap",), "a result of bootstrap()"),
+    "intervals": (("bootstrap",), "a result of bootstrap() or half_samples()"),
     "degradation_curve": (("sweep",), "a result of a probe sweep"),
     "metric_table": (
         ("benchmark", "ranks"), "a result of embedding_benchmark() or rank_embeddings()"
@@ -70,9 +70,10 @@ class PlotAccessor:
         kinds, needed = _NEEDS[name]
         found = kind_of(self._result)
         if found not in kinds:
+            suited = ", ".join(self._suited())
+            there = f"these plots: {suited}" if suited else "no plots"
             raise SchemaError(
-                f"{name} is drawn of {needed}; this is {KINDS[found]}, of which there are these "
-                f"plots: {', '.join(self._suited()) or 'none'}"
+                f"{name} is drawn of {needed}; this is {KINDS[found]}, of which there are {there}"
             )
         return self._result
 
@@ -100,7 +101,7 @@ class PlotAccessor:
         model: str | Sequence[str] | None = None,
         ax: Axes | None = None,
     ) -> Axes:
-        """Draw CRoMa against the radius m: see :func:`croma_dask.plotting.m_sweep`."""
+        """Draw CRoMa against m: see :func:`croma_dask.plotting.m_sweep`."""
         from croma_dask.plotting.curves import m_sweep
 
         return m_sweep(self._of("m_sweep"), variable, model=model, ax=ax)

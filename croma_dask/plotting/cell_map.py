@@ -36,8 +36,8 @@ def cells(
     """Draw a number of every label x confounder cell as a heat map.
 
     Colours are centred at the neutral value where the variable has one: blue where biology wins,
-    red where the confounder does. Cells without samples are hatched; so are those in which no
-    sample is defined, with their count.
+    red where the confounder does. Cells without samples are hatched; those with samples
+    and without a number, as none is defined, are dotted, with their count.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def cells(
     metric
         ``CRoMa``, ``RI`` or ``MaRI``.
     m
-        Radius, where the result has several.
+        Of CRoMa, where the result has several.
     model
         Name, where the result has several models.
     numbers
@@ -65,13 +65,13 @@ def cells(
     Raises
     ------
     SchemaError
-        (a ValueError) The result has no such metric, variable, model or radius, or has several
-        models or radii and none is asked for.
+        (a ValueError) The result has no such metric, variable, model or m, or has several models
+        or m and none is asked for.
     ImportError
         matplotlib is not installed.
     """
     chosen = inputs.of_metric(result, metric, model=model, need="sample_values")
-    one = inputs.at_radius(inputs.one_model(chosen), m)
+    one = inputs.at_m(inputs.one_model(chosen), m)
     title = inputs.title_of(one, metric)
     one = one.drop_vars([name for name in ("model", "panel_position") if name in one.coords])
     found = breakdown(one, ("label", "confounder"), metric=metric)
@@ -83,7 +83,10 @@ def cells(
     array = found[variable].transpose("label", "confounder")
     if ax is None:
         ax = theme.new_axes(2.6 + 0.95 * array.shape[1], 1.5 + 0.5 * array.shape[0])
+    everyone = found["n_samples"].transpose("label", "confounder").values
+    # No sample is no result: of `n_samples` itself, too, the cell is empty and no 0.
     values = np.ma.masked_invalid(array.values.astype(np.float64))
+    values[everyone == 0] = np.ma.masked
     neutral = inputs.neutral_of(array)
     image = ax.imshow(values, aspect="auto", **_colors(values, neutral, variable))
     bar = ax.figure.colorbar(image, ax=ax, shrink=0.9, pad=0.02)
@@ -92,10 +95,10 @@ def cells(
     bar.set_label(textwrap.fill(theme.axis_label(array.attrs), max(room, 18)))
     if neutral is not None:
         bar.ax.axhline(neutral, color="black", linewidth=1.0)
-    _hatch(ax, np.ma.getmaskarray(values))
+    _hatch(ax, everyone == 0, "///", "empty")
+    _hatch(ax, np.ma.getmaskarray(values) & (everyone > 0), "..", "undefined")
     if numbers:
         counts = found["n_defined"].transpose("label", "confounder").values
-        everyone = found["n_samples"].transpose("label", "confounder").values
         _write(ax, image, values, counts, everyone, variable, signed=neutral == 0.0)
     ax.set_yticks(range(array.shape[0]), [theme.plain(name) for name in found["label"].values])
     columns = [theme.plain(name) for name in found["confounder"].values]
@@ -126,22 +129,13 @@ def _colors(values: Any, neutral: float | None, variable: str) -> dict[str, Any]
     return {"cmap": cmap}
 
 
-def _hatch(ax: Axes, empty: NDArray[np.bool_]) -> None:
+def _hatch(ax: Axes, where: NDArray[np.bool_], hatch: str, gid: str) -> None:
     from matplotlib.patches import Rectangle
 
-    for row, column in zip(*np.nonzero(empty), strict=True):
-        ax.add_patch(
-            Rectangle(
-                (column - 0.5, row - 0.5),
-                1.0,
-                1.0,
-                facecolor="0.95",
-                edgecolor="0.75",
-                hatch="///",
-                linewidth=0.0,
-                gid="empty",
-            )  # fmt: skip
-        )
+    style: dict[str, Any] = {"facecolor": "0.95", "edgecolor": "0.75", "linewidth": 0.0}
+    for row, column in zip(*np.nonzero(where), strict=True):
+        corner = (column - 0.5, row - 0.5)
+        ax.add_patch(Rectangle(corner, 1.0, 1.0, hatch=hatch, gid=gid, **style))
 
 
 def _write(

@@ -1,4 +1,4 @@
-"""Curves over what a metric was asked for: radii of CRoMa, candidates for k of RI and MaRI."""
+"""Curves over what a metric was asked for: m of CRoMa, candidates for k of RI and MaRI."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def m_sweep(
     model: str | Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a number of CRoMa against the radius m, one line a model.
+    """Draw a number of CRoMa against m, one line a model.
 
     Parameters
     ----------
@@ -57,18 +57,19 @@ def m_sweep(
     if "m" not in chosen.dims or chosen.sizes["m"] < 2:
         only = name_items(np.atleast_1d(chosen["m"].values).tolist())
         raise SchemaError(
-            f"a curve over m needs two radii or more, and the result has m={only} only: "
+            f"a curve over m needs two m or more, and the result has m={only} only: "
             "score(..., m=[1, 3, 5, 10])"
         )
     if set(array.dims) != {"model", "m"}:
         possible = [str(name) for name in chosen if set(chosen[name].dims) == {"model", "m"}]
         raise SchemaError(
-            f"{variable!r} is no number a radius; expected one of {name_items(possible, limit=20)}"
+            f"{variable!r} is not one number at each m; expected one of "
+            f"{name_items(possible, limit=20)}"
         )
     if ax is None:
         ax = theme.new_axes(6.4 if chosen.sizes["model"] < 4 else 7.8)
     order = np.argsort(chosen["m"].values, kind="stable")
-    radii = chosen["m"].values[order]
+    m = chosen["m"].values[order]
     values = array.transpose("model", "m").values[:, order]
     names = inputs.model_names(chosen)
     # From the highest line at the right end downwards, as the legend is read; NaN last.
@@ -76,13 +77,13 @@ def m_sweep(
         name = names[at]
         look = theme.look_of(int(chosen["panel_position"][at]))
         ax.plot(
-            radii, values[at], color=look.color, linestyle=look.linestyle, marker=look.marker,
+            m, values[at], color=look.color, linestyle=look.linestyle, marker=look.marker,
             markersize=5, label=theme.plain(name) or None,
         )  # fmt: skip
     neutral = inputs.neutral_of(array)
     if neutral is not None:
         theme.draw_neutral(ax, neutral, axis="y", label=f"neutral ({neutral:g})")
-    ax.set_xticks(radii)
+    ax.set_xticks(m)
     theme.write_labels(
         ax, x=theme.axis_label(chosen["m"].attrs, note="m"), y=theme.axis_label(array.attrs)
     )  # fmt: skip
@@ -167,7 +168,9 @@ def _panels(
     if kind_of(result) == "result" and asked == ("RI", "MaRI"):
         there = set(getattr(result, "children", ())) or {result.attrs.get("metric")}
         asked = tuple(name for name in asked if name in there) or asked
-    return {name: inputs.of_metric(result, name, model=model, need="curve") for name in asked}
+    found = {name: inputs.of_metric(result, name, model=model, need="curve") for name in asked}
+    # A line goes from left to right, in whatever order the candidates were given.
+    return {name: panel.sortby("k_candidate") for name, panel in found.items()}
 
 
 def _draw_curve(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from croma_dask.breakdown import breakdown
+from croma_dask.breakdown.cells import Cells, cells_of
 from croma_dask.errors import SchemaError
 from croma_dask.plotting import inputs, theme
 
@@ -22,6 +23,7 @@ F64 = NDArray[np.float64]
 
 _BINS = (12, 80)
 """Least and largest number of bins where none is asked for."""
+_MAX_ROWS = 60
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,16 @@ def rows_of_models(chosen: xr.Dataset, metric: str) -> tuple[list[Row], tuple[st
     Parameters
     ----------
     chosen
-        One metric at one radius, with the dim `model`.
+        One metric at one m, with the dim `model`.
     metric
         Its name.
+
+    Raises
+    ------
+    SchemaError
+        There are too many of them.
     """
+    check_rows(chosen.sizes["model"])
     named = ["value", "ltm_alpha", *(["f0"] if metric == "CRoMa" else []), "support"]
     rows = []
     for at, name in enumerate(inputs.model_names(chosen)):
@@ -69,29 +77,36 @@ def rows_of_groups(one: xr.Dataset, metric: str, by: str) -> tuple[list[Row], tu
     Parameters
     ----------
     one
-        One metric of one model at one radius.
+        One metric of one model at one m.
     metric, by
         Names of the metric, and of what tells the rows apart.
+
+    Raises
+    ------
+    SchemaError
+        There are too many of them.
     """
-    # Of one model and radius: what breakdown() is given has no `model`, as a plain result.
-    found = breakdown(_plain(one), by, metric=metric)
+    # Of one model and m: what breakdown() is given has no `model`, as a plain result.
+    plain = one.drop_vars([name for name in ("model", "panel_position") if name in one.coords])
+    placed = cells_of(plain, [by])
+    check_rows(placed.size)
+    found = breakdown(plain, by, metric=metric)
     # RI and MaRI pool the neighbours of all samples; their median says little.
     named = (
         ["median_value", "ltm_alpha", "f0", "support"]
         if metric == "CRoMa"
         else ["value", "ltm_alpha", "support"]
     )
-    of_samples = one["sample_subset" if by == "subset" else by].values.astype(str)
     look = theme.look_of(int(one["panel_position"]))
     rows = []
-    for at, name in enumerate(found[by].values.astype(str)):
+    for at, name in enumerate(placed.axes[0].levels):
         group = found.isel({by: at})
         numbers = [_written(key, float(group[key]), metric) for key in named]
         rows.append(
             Row(
                 str(name),
                 look,
-                _reader(one["sample_values"], of_samples == name),
+                _reader(one["sample_values"], placed, at),
                 float(group["median_value"]),
                 float(group["q_alpha"]),
                 (*numbers, f"{int(group['n_defined']):,}"),
@@ -106,15 +121,28 @@ _HEADS = {
 }  # fmt: skip
 
 
-def _plain(one: xr.Dataset) -> xr.Dataset:
-    return one.drop_vars([name for name in ("model", "panel_position") if name in one.coords])
+def check_rows(n_rows: int) -> None:
+    """Check that somebody could read so many rows, before anything is read for them.
+
+    Raises
+    ------
+    SchemaError
+        They are more than 60.
+    """
+    if n_rows > _MAX_ROWS:
+        raise SchemaError(
+            f"{n_rows} rows are more than anybody can read (at most {_MAX_ROWS}): choose some by "
+            "model=, or look at croma_dask.breakdown()"
+        )
 
 
-def _reader(values: xr.DataArray, rows: NDArray[np.bool_] | None = None) -> Callable[[], F64]:
+def _reader(values: xr.DataArray, placed: Cells | None = None, cell: int = 0) -> Callable[[], F64]:
     """Read the defined values when they are needed: those of all models need not fit at once."""
 
     def read() -> F64:
-        found: F64 = values.values if rows is None else values.values[rows]
+        found: F64 = values.values
+        if placed is not None:
+            found = placed.of_units(found)[placed.code == cell]
         return found[~np.isnan(found)]
 
     return read
@@ -179,13 +207,26 @@ def edges_of(rows: list[Row], bins: int | Sequence[float] | None, neutral: float
     return edges
 
 
-def shares_of(values: F64, edges: F64) -> F64:
-    """Share of the defined values in each bin; zeros where there are none."""
+def shares_of(values: F64, edges: F64, end: float) -> tuple[F64, F64]:
+    """Share of the defined values in each bin, and of those up to `end`.
+
+    Parameters
+    ----------
+    values
+        Without NaN.
+    edges
+        Of the bins.
+    end
+        Of the lower tail; the values equal to it belong to it. NaN for no tail.
+
+    Returns
+    -------
+    tuple of ndarray of float64
+        Both are shares of all values; zeros where there are none.
+    """
     even = np.allclose(np.diff(edges), edges[1] - edges[0], rtol=1e-9, atol=0.0)
     # A range is counted without sorting; for a million values that is ten times as fast.
-    counts = (
-        np.histogram(values, edges.size - 1, (edges[0], edges[-1]))[0]
-        if even
-        else np.histogram(values, edges)[0]
-    )
-    return counts / max(values.size, 1)
+    bins: Any = (edges.size - 1, (edges[0], edges[-1])) if even else (edges,)
+    every, tail = (np.histogram(part, *bins)[0] for part in (values, values[values <= end]))
+    n = max(values.size, 1)
+    return every / n, tail / n

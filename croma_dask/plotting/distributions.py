@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from croma_dask.errors import SchemaError, name_items
+from croma_dask.breakdown.cells import axes_of
+from croma_dask.errors import SchemaError
 from croma_dask.plotting import inputs, theme
 from croma_dask.plotting.distribution_rows import (
     Row,
@@ -29,7 +30,6 @@ F64 = NDArray[np.float64]
 _BY = ("label", "confounder", "subset")
 _ROW = 0.86
 """Height of the highest bin, in rows."""
-_MAX_ROWS = 60
 _COLUMN = 38.0
 """Width of a column of numbers, in points."""
 
@@ -46,8 +46,10 @@ def margins(
 ) -> Axes:
     """Draw how the values of the samples are distributed, with median and lower tail.
 
-    One row a model, the first on top: a histogram of the defined sample values, darker where they
-    are at or below the alpha quantile, with a line at the median. All rows have the same bins, and
+    One row a model, the first on top: a histogram of the defined sample values, with the part of
+    each bin that is at or below the alpha quantile darker, and with a line at the median. Where
+    values are tied at that quantile, more than alpha of them are dark; the lower-tail mean is that
+    of the dark ones. All rows have the same bins, and
     each is as high as its highest bin: compare where values lie, not heights. The columns at the
     right say the result's value, the lower-tail mean, F(0) (of CRoMa) and the support. A dashed
     line is drawn where neither side wins.
@@ -59,12 +61,13 @@ def margins(
     metric
         ``CRoMa``, ``RI`` or ``MaRI``.
     m
-        Radius, where the result has several.
+        Of CRoMa, where the result has several.
     model
         Name or names; None for all.
     by
-        ``label``, ``confounder`` or ``subset``: a row for each of these of one model, with the
-        numbers of :func:`croma_dask.breakdown` and the number of defined samples.
+        ``label``, ``confounder`` or ``subset``, or the name of the column that it was: a row for
+        each of these of one model, with the numbers of :func:`croma_dask.breakdown` and the number
+        of defined samples.
     bins
         Number of bins between the least and the greatest value (the neutral value is always an
         edge, so there may be one more), or edges. None: three times the cube root of the number
@@ -81,8 +84,8 @@ def margins(
     Raises
     ------
     SchemaError
-        (a ValueError) The result has no such metric, model or radius, has several radii and none
-        is asked for, has no defined value, or has more than 60 rows.
+        (a ValueError) The result has no such metric, model or m, has several m and none is asked
+        for, has no defined value, or has more than 60 rows.
     ImportError
         matplotlib is not installed.
 
@@ -91,31 +94,27 @@ def margins(
     Values are counted with numpy, model by model: a million samples draw as fast as a thousand.
     Memory: the values of one model, twice.
     """
-    if by is not None and by not in _BY:
-        raise SchemaError(f"by={by!r}: expected one of {name_items(_BY)}, or None")
     chosen = inputs.of_metric(result, metric, model=model, need="sample_values")
-    chosen = inputs.at_radius(chosen, m)
+    if by is not None:
+        by = _axis_of(by, chosen.attrs)
+    chosen = inputs.at_m(chosen, m)
     alpha = float(chosen.attrs.get("alpha", 0.1))
     if by is None:
         rows, heads = rows_of_models(chosen, metric)
     else:
         rows, heads = rows_of_groups(inputs.one_model(chosen), metric, by)
-    if len(rows) > _MAX_ROWS:
-        raise SchemaError(
-            f"{len(rows)} rows are more than anybody can read (at most {_MAX_ROWS}): choose some "
-            "by model=, or look at croma_dask.breakdown()"
-        )
     array = chosen["sample_values"]
     neutral = inputs.neutral_of(array)
     edges = edges_of(rows, bins, neutral)
-    shares = [shares_of(row.values(), edges) for row in rows]
+    shares = [shares_of(row.values(), edges, row.q_alpha) for row in rows]
     single = len(rows) == 1 and by is None and rows[0].name == inputs.UNNAMED
     if ax is None:
         ax = theme.new_axes(8.0, 3.2 if single else max(2.6, 1.3 + 0.55 * len(rows)))
-    for at, (row, share) in enumerate(zip(rows, shares, strict=True)):
+    for at, (row, (share, tail)) in enumerate(zip(rows, shares, strict=True)):
         highest = float(share.max())
         unit = 1.0 if single or not highest else _ROW / highest
-        _draw_row(ax, row, edges, share * unit, 0.0 if single else float(len(rows) - 1 - at))
+        base = 0.0 if single else float(len(rows) - 1 - at)
+        _draw_row(ax, row, edges, share * unit, tail * unit, base)
     if neutral is not None:
         theme.draw_neutral(ax, neutral, axis="x", label=f"neutral: {neutral:g}")
     ax.set_ylim(0.0 if single else -0.06, 1.1 * highest if single and highest else len(rows))
@@ -125,29 +124,43 @@ def margins(
     for side in ("top", "right", *(() if single else ("left",))):
         ax.spines[side].set_visible(False)
     _write_numbers(ax, rows, heads, [highest] if single else _middles(rows))
-    side, title = "share of the samples [1]" if single else "", ""
+    side, title = "share of the samples" if single else "", ""
     if by is not None:
         side = theme.plain(chosen.attrs.get(f"{by}_column", by))
         title = theme.plain(inputs.title_of(chosen.isel(model=0), metric))
-    x = theme.axis_label(array.attrs, note=inputs.radius_note(chosen))
+    x = theme.axis_label(array.attrs, note=inputs.m_note(chosen))
     theme.write_labels(ax, x=x, y=side, title=title, lift=34.0)
     theme.place_legend(ax, _handles(rows, alpha, neutral), lift=15.0)
     return ax
 
 
-def _draw_row(ax: Axes, row: Row, edges: F64, heights: F64, base: float) -> None:
+def _axis_of(by: str, attrs: dict[Any, Any]) -> str:
+    """Read `by` as :func:`croma_dask.breakdown` does: a name, or that of the column it came from.
+
+    Raises
+    ------
+    SchemaError
+        It is neither, or nothing that rows are drawn of.
+    """
+    columns = {axis: str(attrs.get(f"{axis}_column", axis)) for axis in _BY}
+    if by in [*columns, *columns.values()]:
+        axis = axes_of(by, attrs)[0]
+        if axis in columns:  # and not the group, where a confounder is called "group"
+            return axis
+    named = [f"{axis} ({column})" if column != axis else axis for axis, column in columns.items()]
+    raise SchemaError(f"by={by!r}: expected one of {', '.join(named)}, or None")
+
+
+def _draw_row(ax: Axes, row: Row, edges: F64, heights: F64, tail: F64, base: float) -> None:
     x, top = np.repeat(edges, 2)[1:-1], base + np.repeat(heights, 2)
     pale = theme.tint(row.look.color, 0.35)
     ax.fill_between(x, base, top, facecolor=pale, linewidth=0, zorder=2.0)
-    inside = x < row.q_alpha
-    if inside.any():
-        # The tail ends within a bin, at the height of that bin.
-        tail_x, tail_top = (
-            np.append(x[inside], row.q_alpha),
-            np.append(top[inside], top[inside][-1]),
-        )
+    if tail.any():
+        # In the bin of the quantile it is as high as what it holds of the bin.
+        end = 2 * (int(np.flatnonzero(tail)[-1]) + 1)
         ax.fill_between(
-            tail_x, base, tail_top, facecolor=row.look.color, linewidth=0, zorder=2.1, gid="tail"
+            x[:end], base, base + np.repeat(tail, 2)[:end], facecolor=row.look.color, linewidth=0,
+            zorder=2.1, gid="tail",
         )  # fmt: skip
     ax.plot(x, top, color=row.look.color, linewidth=1.0, zorder=2.2, gid=row.name)
     if not np.isnan(row.median):
@@ -184,7 +197,8 @@ def _handles(rows: list[Row], alpha: float, neutral: float | None) -> list[Any]:
 
     # Dark grey stands for the full colour of every row.
     color = rows[0].look.color if len({row.look for row in rows}) == 1 else "0.3"
-    tail = f"lowest {theme.percent(alpha)} (LTM: their mean)"
+    # Not "the lowest 10 %": where values are tied at the quantile, they are more.
+    tail = f"up to the {theme.percent(alpha)} quantile (LTM: their mean)"
     found: list[Any] = [
         Line2D([], [], color="black", linewidth=1.6, label="median"),
         Patch(facecolor=color, label=tail),

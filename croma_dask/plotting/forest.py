@@ -1,4 +1,4 @@
-"""Intervals of a bootstrap, one model below the other."""
+"""Intervals of a bootstrap or of half samples, one model below the other."""
 
 from __future__ import annotations
 
@@ -31,19 +31,22 @@ def intervals(
     """Draw a statistic of every model with its interval, the best on top.
 
     The columns at the right say the value, the interval and, in a panel, the interval of the rank.
-    Whether two models differ is not told by whether their intervals overlap: the draws are paired,
-    so look at ``{statistic}_difference`` of the bootstrap.
+    The legend says what the interval is: of a bootstrap, neighbours were held fixed, and the
+    intervals are too short for claims about another cohort. Whether two models differ is not told
+    by whether their intervals overlap: the draws are paired, so look at
+    ``{statistic}_difference`` of the bootstrap.
 
     Parameters
     ----------
     bootstrap_result
-        What :func:`croma_dask.bootstrap` returned, or a node of it.
+        What :func:`croma_dask.bootstrap` or :func:`croma_dask.half_samples` returned, or a node
+        of it.
     statistic
         ``value``; of CRoMa also ``ltm_alpha`` and ``f0``.
     metric
         ``CRoMa``, ``RI`` or ``MaRI``.
     m
-        Radius, where the result has several.
+        Of CRoMa, where the result has several.
     model
         Name or names; None for all.
     ax
@@ -57,17 +60,17 @@ def intervals(
     Raises
     ------
     SchemaError
-        (a ValueError) It is no result of bootstrap(), has no such metric, statistic, model or
-        radius, or has several radii and none is asked for.
+        (a ValueError) It is no result of bootstrap() or half_samples(), has no such metric,
+        statistic, model or m, or has several m and none is asked for.
     ImportError
         matplotlib is not installed.
     """
     chosen = inputs.of_metric(
         bootstrap_result, metric, model=model, need=f"{statistic}_low", kind="bootstrap"
     )
-    chosen = inputs.at_radius(chosen, m)
+    chosen = inputs.at_m(chosen, m)
     if statistic not in chosen or f"{statistic}_high" not in chosen:
-        raise SchemaError(f"{statistic!r} has no interval in this result of bootstrap()")
+        raise SchemaError(f"{statistic!r} has no interval in this result")
     value = chosen[statistic].values
     sign = 1.0 if statistic in _LOWER_IS_BETTER else -1.0
     order = np.argsort(sign * value, kind="stable")  # NaN last
@@ -99,10 +102,17 @@ def intervals(
     if neutral is not None:
         theme.draw_neutral(ax, neutral, axis="x", only_in_view=True)
     _write_numbers(ax, rows, statistic)
-    theme.write_labels(
-        ax, x=theme.axis_label(rows[statistic].attrs, note=inputs.radius_note(chosen))
-    )
+    theme.write_labels(ax, x=theme.axis_label(rows[statistic].attrs, note=inputs.m_note(chosen)))
+    theme.place_legend(ax, [_handle(inputs.interval_note(rows))], lift=15.0)
     return ax
+
+
+def _handle(note: str) -> Any:
+    from matplotlib.lines import Line2D
+
+    # Dark grey stands for the colour of every model.
+    style: dict[str, Any] = {"marker": "o", "markersize": 8, "markeredgecolor": "white"}
+    return Line2D([], [], color="0.3", linewidth=2.2, label=note, **style)
 
 
 def _write_numbers(ax: Axes, rows: xr.Dataset, statistic: str) -> None:

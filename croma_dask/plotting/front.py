@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -46,12 +47,12 @@ def pareto(
         What :func:`croma_dask.score` or :func:`croma_dask.combine_results` returned of several
         models, or its CRoMa node.
     m
-        Radius, where the panel has several.
+        Of CRoMa, where the panel has several.
     model
         Names; None for all. The front is that of the models chosen.
     bootstrap
-        What :func:`croma_dask.bootstrap` returned of the same panel: intervals of both numbers
-        are drawn.
+        What :func:`croma_dask.bootstrap` or :func:`croma_dask.half_samples` returned of the same
+        panel: intervals of both numbers are drawn, and the legend says what they are.
     ax
         Axes to draw into; None: those of a new figure.
 
@@ -63,12 +64,12 @@ def pareto(
     Raises
     ------
     SchemaError
-        (a ValueError) It is no panel, has no such model or radius, has several radii and none is
-        asked for, no model has both numbers, or `bootstrap` lacks a model.
+        (a ValueError) It is no panel, has no such model or m, has several m and none is asked for,
+        no model has both numbers, or `bootstrap` lacks a model.
     ImportError
         matplotlib is not installed.
     """
-    chosen = inputs.at_radius(inputs.of_metric(panel, "CRoMa", model=model, need="ltm_alpha"), m)
+    chosen = inputs.at_m(inputs.of_metric(panel, "CRoMa", model=model, need="ltm_alpha"), m)
     names = inputs.model_names(chosen)
     if names == [inputs.UNNAMED]:
         raise SchemaError(
@@ -79,15 +80,19 @@ def pareto(
     front = pareto_front(x, y)
     if not front.any():
         raise SchemaError("no model has both a value and a lower-tail mean")
+    drawn = None
+    if bootstrap is not None:
+        drawn = inputs.of_metric(
+            bootstrap, "CRoMa", model=names, need="ltm_alpha_low", kind="bootstrap"
+        )
+        drawn = inputs.at_m(drawn, m)
     ours = ax is None
     if ax is None:
         ax = theme.new_axes(6.4, 4.8)
     color = theme.look_of(0).color
-    if bootstrap is not None:
-        _draw_intervals(
-            ax, bootstrap, names, m, x, y, [color if there else theme.MUTED for there in front]
-        )
     _draw_steps(ax, x[front], y[front], color)
+    if drawn is not None:
+        _draw_intervals(ax, drawn, x, y, [color if there else theme.MUTED for there in front])
     looks: tuple[tuple[bool, dict[str, Any]], ...] = (
         (False, {"facecolors": "white", "edgecolors": theme.MUTED, "marker": "s"}),
         (True, {"facecolors": color, "edgecolors": color, "marker": "o"}),
@@ -103,10 +108,10 @@ def pareto(
         if neutral is not None:
             theme.draw_neutral(ax, neutral, axis=axis, only_in_view=True)
     theme.write_labels(
-        ax, x=theme.axis_label(chosen["value"].attrs, note=inputs.radius_note(chosen)),
+        ax, x=theme.axis_label(chosen["value"].attrs, note=inputs.m_note(chosen)),
         y=theme.axis_label(chosen["ltm_alpha"].attrs),
     )  # fmt: skip
-    theme.place_legend(ax)
+    theme.place_legend(ax, ncols=None if bootstrap is None else 2)
     figure = ax.get_figure()
     if ours and figure is not None and hasattr(figure, "draw_without_rendering"):
         # Names are put where there is room, and that is known when the axes have their place.
@@ -123,16 +128,12 @@ def _draw_steps(ax: Axes, x: F64, y: F64, color: str) -> None:
     )  # fmt: skip
 
 
-def _draw_intervals(
-    ax: Axes, bootstrap: Any, names: list[str], m: int | None, x: F64, y: F64, colors: list[str]
-) -> None:
-    found = inputs.of_metric(
-        bootstrap, "CRoMa", model=names, need="ltm_alpha_low", kind="bootstrap"
-    )
-    found = inputs.at_radius(found, m)
+def _draw_intervals(ax: Axes, drawn: xr.Dataset, x: F64, y: F64, colors: list[str]) -> None:
     style: dict[str, Any] = {"colors": colors, "linewidth": 1.1, "zorder": 2.5}
-    ax.hlines(y, found["value_low"].values, found["value_high"].values, **style)
-    ax.vlines(x, found["ltm_alpha_low"].values, found["ltm_alpha_high"].values, **style)
+    # The long note on two lines: the legend is no wider than the axes.
+    note = textwrap.fill(inputs.interval_note(drawn), 34)
+    ax.hlines(y, drawn["value_low"].values, drawn["value_high"].values, label=note, **style)
+    ax.vlines(x, drawn["ltm_alpha_low"].values, drawn["ltm_alpha_high"].values, **style)
 
 
 def _write_names(ax: Axes, names: list[str], x: F64, y: F64, front: NDArray[np.bool_]) -> None:

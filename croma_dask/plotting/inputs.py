@@ -1,4 +1,4 @@
-"""What a plot is to be drawn of: the metric, the models and the radius, or why there is none."""
+"""What a plot is to be drawn of: the metric, the models and m, or why there is none."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import numpy as np
 from croma_dask.errors import SchemaError, name_items
 from croma_dask.kinds import KINDS, Kind, kind_of
 from croma_dask.panel.models import as_panel, datasets_of
+from croma_dask.plotting import theme
 
 if TYPE_CHECKING:
     import xarray as xr
 
 __all__ = [
     "UNNAMED",
-    "at_radius",
+    "at_m",
+    "interval_note",
+    "m_note",
     "model_names",
     "neutral_of",
     "nodes_of",
@@ -60,9 +63,9 @@ def of_metric(
     """
     found = kind_of(result)
     if found != kind:
-        needed = "a result of bootstrap(result)" if kind == "bootstrap" else "a result of score()"
+        needed = "bootstrap() or half_samples()" if kind == "bootstrap" else "score()"
         what = KINDS[found] if found != "unknown" else f"a {type(result).__name__}"
-        raise SchemaError(f"this plot is drawn of {needed}; found {what}")
+        raise SchemaError(f"this plot is drawn of a result of {needed}; found {what}")
     nodes = nodes_of(result)
     if metric not in nodes:
         raise SchemaError(f"the result has no metric {metric!r}; it has {name_items(list(nodes))}")
@@ -130,7 +133,7 @@ def one_model(panel: xr.Dataset) -> xr.Dataset:
     return panel.isel(model=0)
 
 
-def at_radius(dataset: xr.Dataset, m: int | None) -> xr.Dataset:
+def at_m(dataset: xr.Dataset, m: int | None) -> xr.Dataset:
     """Take one `m`: the only one, or the one that is asked for.
 
     Raises
@@ -142,13 +145,13 @@ def at_radius(dataset: xr.Dataset, m: int | None) -> xr.Dataset:
         if m is not None:
             raise SchemaError(f"m={m}: {dataset.attrs.get('metric')} has no m; leave it out")
         return dataset
-    radii = [int(at) for at in np.atleast_1d(dataset["m"].values)]
-    if m is None and len(radii) > 1:
-        raise SchemaError(f"the result has several m: say which, m={name_items(radii, limit=20)}")
-    if m is not None and m not in radii:
-        raise SchemaError(f"m={m} is not in the result; it has {name_items(radii, limit=20)}")
+    there = [int(at) for at in np.atleast_1d(dataset["m"].values)]
+    if m is None and len(there) > 1:
+        raise SchemaError(f"the result has several m: say which, m={name_items(there, limit=20)}")
+    if m is not None and m not in there:
+        raise SchemaError(f"m={m} is not in the result; it has {name_items(there, limit=20)}")
     return (
-        dataset.isel(m=radii.index(radii[0] if m is None else m)) if dataset["m"].ndim else dataset
+        dataset.isel(m=there.index(there[0] if m is None else m)) if dataset["m"].ndim else dataset
     )
 
 
@@ -158,13 +161,26 @@ def neutral_of(array: xr.DataArray) -> float | None:
     return None if found is None else float(found)
 
 
-def radius_note(dataset: xr.Dataset) -> str:
+def m_note(dataset: xr.Dataset) -> str:
     """Say which `m` was taken, for a label; empty of metrics that have none."""
     return f"m = {int(dataset['m'])}" if "m" in dataset.coords else ""
 
 
+def interval_note(dataset: xr.Dataset) -> str:
+    """Say what the intervals of a bootstrap or of half samples are, as its attrs tell.
+
+    How sure a score is depends on whether the neighbours were held fixed, so it is said wherever
+    intervals are drawn.
+    """
+    attrs = dataset.attrs
+    level = theme.percent(float(attrs.get("level", 0.95)))
+    over = f" over {theme.plain(attrs['resampled'])}" if "resampled" in attrs else ""
+    neighbors = f", neighbours {attrs['neighbors']}" if "neighbors" in attrs else ""
+    return f"{level} interval{over}{neighbors}"
+
+
 def title_of(one: xr.Dataset, metric: str) -> str:
-    """Name the model, where it has a name, the metric and the radius."""
-    what = ", ".join(part for part in (metric, radius_note(one)) if part)
+    """Name the model, where it has a name, the metric and m."""
+    what = ", ".join(part for part in (metric, m_note(one)) if part)
     name = str(one["model"].item())
     return f"{name}: {what}" if name != UNNAMED else what

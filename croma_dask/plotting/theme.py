@@ -94,9 +94,9 @@ def new_axes(width: float = 6.4, height: float = 4.8) -> Axes:
 
 
 def axis_label(attrs: Mapping[Any, Any], *, note: str = "") -> str:
-    """Name and unit of a variable, as its attrs say; for example ``lower-tail mean [1]``."""
+    """Name and unit of a variable, as its attrs say; of a bare number (``1``) the name alone."""
     name = str(attrs.get("long_name", ""))
-    unit = f" [{attrs['units']}]" if "units" in attrs else ""
+    unit = f" [{attrs['units']}]" if attrs.get("units", "1") != "1" else ""
     return f"{name}{', ' if name and note else ''}{note}{unit}"
 
 
@@ -133,10 +133,13 @@ def draw_neutral(
     draw(at, zorder=1.2, gid=mark, label=label, **NEUTRAL)
 
 
-def place_legend(ax: Axes, handles: Sequence[Any] | None = None, *, lift: float = 2.0) -> None:
+def place_legend(
+    ax: Axes, handles: Sequence[Any] | None = None, *, lift: float = 2.0, ncols: int | None = None
+) -> None:
     """Put a legend where it covers no data: above the axes, or beside them if it is long.
 
-    A legend that is there already stays. `lift` is the distance above the axes in points.
+    A legend that is there already stays. `lift` is the distance above the axes in points;
+    `ncols` the number of columns there, None for a single row.
     """
     if ax.get_legend() is not None:
         return
@@ -144,11 +147,11 @@ def place_legend(ax: Axes, handles: Sequence[Any] | None = None, *, lift: float 
     if not found:
         return
     style: dict[str, Any] = {"frameon": False, "fontsize": "small", "handlelength": 2.0}
-    if len(found) > 4:
+    if len(found) > 4 and ncols is None:
         ax.legend(handles=found, loc="center left", bbox_to_anchor=(1.0, 0.5), **style)
         return
     ax.legend(
-        handles=found, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(found),
+        handles=found, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=ncols or len(found),
         borderaxespad=lift / 8.0, columnspacing=1.4, **style,
     )  # fmt: skip
 

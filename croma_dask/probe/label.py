@@ -85,10 +85,7 @@ def label_sweep(
     }
     coords = {}
     for name, declared in schema.SWEEP.items():
-        about = declared.attrs()
-        if np.asarray(values[name]).dtype == object:
-            del about["units"]
-        coords[name] = (declared.dims, values[name], about)
+        coords[name] = (declared.dims, values[name], declared.attrs())
     # Indices that no row has, and classes that are never trained, are no classes to guess among.
     n_classes = int(found.training.any(axis=(0, 1)).sum())
     variables = {}

@@ -33,7 +33,7 @@ _SECONDS_A_FIT = 6e-3
 """Of the smallest ones (measured on the demo store)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SweepLayout:
     """What a sweep will cost.
 
@@ -88,6 +88,10 @@ class SweepLayout:
                        f"({terms})"),
             ("time", f"up to about {self.seconds:,.0f} s; less where C is settled early"),
         ]  # fmt: skip
+
+    def __repr__(self) -> str:
+        # What an interactive prompt shows: the table, not eight hundred characters of fields.
+        return str(self)
 
     def __str__(self) -> str:
         """Lay the plan out as a table for people."""

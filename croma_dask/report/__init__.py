@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -54,17 +55,24 @@ def report(
 
     Notes
     -----
-    The page computes from the margins that it carries, as float32: its numbers are the library's
-    to 1e-6, F(0) exactly. It takes about 0.9 MB, and 4.5 bytes for each sample, model and m.
+    The page computes from the margins that it carries, as float32 that keep their order and their
+    ties: its numbers are the library's to 1e-6, and which samples are in the tail, n and F(0)
+    exactly. Models whose margins float32 cannot tell apart have float64. It takes about 0.9 MB,
+    and 4.5 bytes for each sample, model and m (of float64 up to 11).
 
-    Memory: the margins as they are in the result, their text form, and the finished page.
+    Of a result that was opened, the margins of one model are read at a time, once, and once more
+    for the bootstrap.
+
+    Memory: the margins of one model at every m, what is packed of all, and the finished page.
     """
     from croma_dask.report.collect import collect
     from croma_dask.report.inputs import gather
     from croma_dask.report.page import check_page_target, render, write_page
 
-    if n_draws < 0:
-        raise SchemaError(f"n_draws must be 0 or above, found {n_draws}")
+    for name, given in (("n_draws", n_draws), ("seed", seed)):
+        whole = isinstance(given, Integral) and not isinstance(given, bool)
+        if not whole or given < 0:
+            raise SchemaError(f"{name} must be a whole number of 0 or above, found {given!r}")
     target = check_page_target(path, overwrite=overwrite)
     payload, blocks = collect(gather(results), title=title, n_draws=n_draws, seed=seed)
     write_page(render(payload, blocks), target)

@@ -6,50 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from croma_dask.report.pick import fact, number, radii
-from croma_dask.report.words import Words, listed
+from croma_dask.report.pick import fact, m_values, number, scored
+from croma_dask.report.words import Words, counted, listed
 
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["DEFINITIONS", "facts", "lead", "model_table"]
+__all__ = ["definitions", "facts", "lead", "model_table"]
 
 Nodes = dict[str, "xr.Dataset"]
-
-DEFINITIONS = [
-    [
-        "RI, robustness index",
-        "Among the k nearest neighbours of all samples: the share that have the sample's label but "
-        "another confounder, of those that share exactly one of the two. 0 to 1; 0.5 is neutral.",
-    ],
-    [
-        "MaRI, margin-aware robustness index",
-        "RI with each neighbour weighted by exp(-d / tau), d its cosine distance and tau the "
-        "median distance of such neighbours: near ones count more. 0 to 1; 0.5 is neutral.",
-    ],
-    [
-        "CRoMa, cross-confounder robustness margin",
-        "Of each sample, (d_OS - d_SO) / (d_OS + d_SO): d_SO is the mean cosine distance to the m "
-        "nearest samples of the same label and another confounder, d_OS to the m nearest of "
-        "another label and the same confounder. -1 to 1; the value is the median, above 0 the "
-        "label is nearer.",
-    ],
-    [
-        "Lower-tail mean",
-        "Mean of the margins at or below their alpha-quantile: how the worst samples fare. It does "
-        "not get better when the good ones do.",
-    ],
-    [
-        "F(0)",
-        "Share of the samples whose margin is 0 or below: there the confounder is at least as near "
-        "as the label. Lower is better.",
-    ],
-    [
-        "Support",
-        "Share of the samples that have a value. What a metric says holds for these alone.",
-    ],
-]
-"""Term and definition, in two sentences each."""
 
 CITE = (
     "Cite the croma_dask release above together with the publications of the metrics you report, "
@@ -58,24 +23,71 @@ CITE = (
 
 
 def lead(nodes: Nodes, names: list[str], words: Words) -> str:
-    """Describe the cohort in a sentence."""
+    """Describe what was scored in a sentence; rows that were left out are not of it."""
     dataset = next(iter(nodes.values()))
+    rows = scored(dataset)
     labels, confounders, groups = (
-        sorted(set(np.asarray(dataset[name].values).tolist()))
+        sorted(set(np.asarray(dataset[name].values)[rows].tolist()))
         for name in ("label", "confounder", "group_id")
     )
-    n = int(dataset.attrs.get("n_rows", dataset.sizes["sample"]))
+    n_subsets = len(set(np.asarray(dataset["sample_subset"].values)[rows].tolist()))
     subsets = (
-        f" Neighbours are looked for within {dataset.sizes['subset']} paired 2 x 2 subsets."
+        f" Neighbours are looked for within {counted(n_subsets, 'paired 2 x 2 subset')}."
         if words.paired
         else ""
     )
     models = f"{len(names)} models" if len(names) > 1 else "one embedding"
     return (
-        f"{n:,} {words.units} with {len(labels)} levels of {words.label} ({listed(labels)}) and "
-        f"{len(confounders)} of {words.confounder} ({listed(confounders)}), in {len(groups):,} "
-        f"groups ({words.group}), scored for {models}.{subsets}"
+        f"{counted(int(rows.sum()), words.unit)} with {counted(len(labels), 'level')} of "
+        f"{words.label} ({listed(labels)}) and {len(confounders)} of {words.confounder} "
+        f"({listed(confounders)}), in {counted(len(groups), 'group')} ({words.group}), scored for "
+        f"{models}.{subsets}"
     )
+
+
+def definitions(nodes: Nodes, words: Words) -> list[list[str]]:
+    """Say of each metric what it means: term and definition, in two sentences each."""
+    choice = nodes["MaRI"].attrs.get("tau_choice") if "MaRI" in nodes else "recommended"
+    tau = {
+        "pinned": "a distance that was given (above)",
+        "recommended": "the median distance of such neighbours",
+    }.get(str(choice), "a distance (above), by default the median of such neighbours")
+    value = "the median over the subsets of their medians" if words.paired else "the median"
+    return [
+        [
+            "RI, robustness index",
+            f"Among the k nearest neighbours of all {words.units}: the share that have the "
+            f"{words.unit}'s label but another confounder, of those that share exactly one of the "
+            "two. 0 to 1; 0.5 is neutral.",
+        ],
+        [
+            "MaRI, margin-aware robustness index",
+            "RI with each neighbour weighted by exp(-d / tau), d its cosine distance and tau "
+            f"{tau}: near ones count more. 0 to 1; 0.5 is neutral.",
+        ],
+        [
+            "CRoMa, cross-confounder robustness margin",
+            f"Of each {words.unit}, (d_OS - d_SO) / (d_OS + d_SO): d_SO is the mean cosine "
+            f"distance to the m nearest {words.units} of the same label and another confounder, "
+            "d_OS to the m nearest of another label and the same confounder. -1 to 1; the value is "
+            f"{value}, above 0 the label is nearer.",
+        ],
+        [
+            "Lower-tail mean",
+            f"Mean of the margins at or below their alpha-quantile: how the worst {words.units} "
+            "fare. It does not get better when the good ones do.",
+        ],
+        [
+            "F(0)",
+            f"Share of the {words.units} whose margin is 0 or below: there the confounder is at "
+            "least as near as the label. Lower is better.",
+        ],
+        [
+            "Support",
+            f"Share of the {words.units} that have a value. What a metric says holds for these "
+            "alone.",
+        ],
+    ]
 
 
 def facts(nodes: Nodes, intervals: Nodes, words: Words) -> list[list[str]]:
@@ -106,7 +118,7 @@ def facts(nodes: Nodes, intervals: Nodes, words: Words) -> list[list[str]]:
         found.append(["Candidates for k", ks])
     if "CRoMa" in nodes:
         croma = nodes["CRoMa"]
-        found.append(["m", ", ".join(map(str, radii(croma)))])
+        found.append(["m", ", ".join(map(str, m_values(croma)))])
         found.append(["alpha", f"{float(croma.attrs['alpha']):g}"])
     if intervals:
         draws = next(iter(intervals.values())).attrs

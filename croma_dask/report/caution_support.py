@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from croma_dask.report.pick import main_radius, number, radii
+from croma_dask.report.pick import m_values, main_m, number
 from croma_dask.report.words import Words, percent
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ def _lacks(metric: str, dataset: xr.Dataset, n_models: int, words: Words) -> Ite
             at = f"k = {number(dataset, 'k', model=i):.0f}"
             yield from _lack(dataset, _OF_INDEX, i, None, "", at, words)
         return
-    every = radii(dataset)
-    main = main_radius(every)
+    every = m_values(dataset)
+    main = main_m(every)
     for i in range(n_models):
         # At the m of the summary, or else at the one where most is missing.
         least = min(range(len(every)), key=lambda j: number(dataset, "support", model=i, m=j))

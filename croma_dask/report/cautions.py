@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from croma_dask.report.caution_support import support_cautions
-from croma_dask.report.pick import fact, main_radius, number, radii
-from croma_dask.report.words import Words, listed, percent, signed
+from croma_dask.report.pick import fact, m_values, main_m, number, scored
+from croma_dask.report.words import Words, counted, isolated, listed, percent, signed
+from croma_dask.uncertainty.groups import FEW_GROUPS
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["cautions"]
 
 Nodes = dict[str, "xr.Dataset"]
-
-FEW_GROUPS = 20
-"""Groups below which percentile intervals of a bootstrap are too narrow."""
 
 NEAR_K = 0.005
 """Balanced accuracies that lie this near to each other might as well have chosen the other k."""
@@ -60,14 +58,15 @@ def cautions(
     ]
     n_empty, first = empty
     if n_empty:
-        pairs = "; ".join(f"{a} with {b}" for a, b in first) + (
+        pairs = "; ".join(f"{isolated(a)} with {isolated(b)}" for a, b in first) + (
             f" and {n_empty - len(first)} more" if n_empty > len(first) else ""
         )
         found.append(
             (
                 "Label and confounder do not cover each other",
-                f"{n_empty} combinations of {words.label} and {words.confounder} hold no "
-                f"sample: {pairs}. Where they are missing, the two cannot be told apart.",
+                f"{counted(n_empty, 'combination')} of {words.label} and {words.confounder} "
+                f"{'holds' if n_empty == 1 else 'hold'} no sample: {pairs}. There the two cannot "
+                "be told apart.",
             )
         )
     if without_intervals:
@@ -91,7 +90,7 @@ def _approximate(nodes: Nodes, names: list[str]) -> Iterator[tuple[str, str]]:
             continue
         said = []
         for metric, dataset in nodes.items():
-            m = main_radius(radii(dataset)) if metric == "CRoMa" else None
+            m = main_m(m_values(dataset)) if metric == "CRoMa" else None
             for variable, title in (
                 ("value", metric), ("ltm_alpha", "lower-tail mean"), ("f0", "F(0)")
             ):  # fmt: skip
@@ -121,7 +120,7 @@ def _rows(nodes: Nodes, names: list[str], words: Words) -> Iterator[tuple[str, s
     every, used = first.attrs.get("n_rows"), first.attrs.get("n_rows_used")
     if every is not None and used is not None and used < every:
         yield (
-            f"{every - used:,} of {every:,} rows were left out",
+            f"{every - used:,} of {every:,} rows {'was' if every - used == 1 else 'were'} left out",
             f"They belong to subsets that are no complete 2 x 2 of {words.label} and "
             f"{words.confounder}.",
         )
@@ -129,9 +128,10 @@ def _rows(nodes: Nodes, names: list[str], words: Words) -> Iterator[tuple[str, s
         zero = int(fact(first, "n_zero_rows", i, 0) or 0)
         if zero:
             yield (
-                f"{_of(names, i)}{zero:,} rows of the embedding are zero",
-                "They lie at the same distance from everything; often something has failed where "
-                "the embedding was made.",
+                f"{_of(names, i)}{counted(zero, 'row')} of the embedding "
+                f"{'is' if zero == 1 else 'are'} zero",
+                f"{'It lies' if zero == 1 else 'They lie'} at the same distance from everything; "
+                "often something has failed where the embedding was made.",
             )
     for metric, dataset in nodes.items():
         if "pair_values" not in dataset or dataset.sizes.get("subset", 1) < 2:
@@ -186,26 +186,34 @@ def _operating_k(nodes: Nodes, names: list[str]) -> Iterator[tuple[str, str]]:
                 number(dataset, "k_possible", model=i, k_candidate=j) == 1
                 for j in range(len(candidates))
             ]
+            near = [
+                j != here and (accuracy[here] - accuracy[j] < NEAR_K or possible[j])
+                for j in range(len(candidates))
+            ]
             for j, k in enumerate(candidates):
                 other = number(dataset, "curve", model=i, k_candidate=j)
                 value = number(dataset, "curve", model=i, k_candidate=here)
-                near = accuracy[here] - accuracy[j] < NEAR_K or possible[j]
-                if j != here and near and abs(other - value) > MOVED:
+                if near[j] and abs(other - value) > MOVED:
+                    said = (
+                        f"k = {k} predicts the label about as well as the operating k = {ks[i]}"
+                        if accuracy[here] - accuracy[j] < NEAR_K
+                        else f"k = {k} might be the operating k of an exact search, instead of "
+                        f"k = {ks[i]} of this approximate one"
+                    )
                     yield (
                         f"{_of(names, i)}the choice of k matters to {metric}",
-                        f"k = {k} predicts the label as well as the operating k = {ks[i]} does "
-                        f"(balanced accuracy {accuracy[j]:.4f} and {accuracy[here]:.4f}), and "
-                        f"there {metric} is {signed(other)} instead of {signed(value)}.",
+                        f"{said} (balanced accuracy {accuracy[j]:.4f} and {accuracy[here]:.4f}), "
+                        f"and there {metric} is {signed(other)} instead of {signed(value)}.",
                     )
                     break
 
 
 def _groups(nodes: Nodes, words: Words) -> Iterator[tuple[str, str]]:
     first = next(iter(nodes.values()))
-    n = len(set(np.asarray(first["group_id"].values).tolist()))
+    n = len(set(np.asarray(first["group_id"].values)[scored(first)].tolist()))
     if n < FEW_GROUPS:
         yield (
-            f"Only {n} groups",
+            f"Only {counted(n, 'group')}",
             f"Intervals rest on drawing {words.group} again; from fewer than {FEW_GROUPS} they are "
             "too narrow, and a difference between models may be one of few groups.",
         )

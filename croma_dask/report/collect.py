@@ -6,13 +6,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from croma_dask.report import about, cautions, curves, summary, tables
-from croma_dask.report.encode import Blocks
-from croma_dask.report.explorer import explorer
+from croma_dask.report import about, cautions, curves, summary
+from croma_dask.report.encode import Blocks, printable
+from croma_dask.report.explorer import Explorer
 from croma_dask.report.inputs import Material
 from croma_dask.report.others import benchmark_section, sweep_section
-from croma_dask.report.pick import main_radius, number, radii
-from croma_dask.report.words import Words
+from croma_dask.report.pick import m_values, main_m, number, scored
+from croma_dask.report.tables import Breakdowns, empty_cells
+from croma_dask.report.words import Words, isolated, listed
 from croma_dask.schema import METRICS
 
 if TYPE_CHECKING:
@@ -55,14 +56,14 @@ def collect(
         "about": {"facts": [], "models": None, "definitions": [], "library": LIBRARY},
     }
     if material.panel is not None:
-        scored = _Scored.of(material.panel, n_draws, seed)
-        payload |= scored.payload(blocks)
-        heading = f"Robustness of {' and '.join(scored.names[:2])}"
-        if len(scored.names) > 2:
-            heading = f"Robustness of {len(scored.names)} models"
+        told = _Scored.of(material.panel, n_draws, seed)
+        payload |= told.payload(blocks)
+        heading = f"Robustness of {listed(told.names[:2])}"
+        if len(told.names) > 2:
+            heading = f"Robustness of {len(told.names)} models"
         elif not material.named:
             heading = "Robustness of an embedding"
-        heading += f" to {scored.words.confounder}"
+        heading += f" to {told.words.confounder}"
     elif material.sweeps:
         heading = "Probe sweep" + (" and embedding benchmark" if material.benchmarks else "")
     else:
@@ -73,7 +74,7 @@ def collect(
     ]
     for i, one in enumerate(payload["others"]):
         one["id"] = f"other-{i}"
-    payload["title"] = heading if title is None else title
+    payload["title"] = printable(heading if title is None else title)
     return payload, blocks
 
 
@@ -97,9 +98,9 @@ class _Scored:
         nodes = {metric: given[metric] for metric in METRICS if metric in given}
         attrs = next(iter(nodes.values())).attrs
         words = Words(
-            label=str(attrs.get("label_column", "label")),
-            confounder=str(attrs.get("confounder_column", "confounder")),
-            group=str(attrs.get("group_column", "group_id")),
+            label=isolated(str(attrs.get("label_column", "label"))),
+            confounder=isolated(str(attrs.get("confounder_column", "confounder"))),
+            group=isolated(str(attrs.get("group_column", "group_id"))),
             paired=attrs.get("evaluation_design") == "paired_2x2",
         )
         intervals, without = _intervals(panel, nodes, n_draws, seed, words)
@@ -115,9 +116,9 @@ class _Scored:
             "models": names,
             "lead": about.lead(nodes, names, words),
             "cautions": cautions.cautions(
-                nodes, names, words,
+                nodes, [isolated(name) for name in names], words,
                 # The paired design asks for complete subsets, and not for all cells.
-                empty=(0, []) if words.paired else tables.empty_cells(self.panel),
+                empty=(0, []) if words.paired else empty_cells(self.panel),
                 without_intervals=self.without,
             ),
             "summary": {
@@ -128,31 +129,47 @@ class _Scored:
                 "more": summary.basis_table(nodes, names, words),
                 "readings": summary.readings(nodes, intervals, names, words),
                 "pareto": self._pareto(),
-                "pairs": summary.pairs(nodes, intervals) if len(names) > 1 else [],
+                "axes": {
+                    "value": words.value_title,
+                    "typical": words.typical,
+                    "worst": words.units,
+                },
+                "pairs": summary.pairs(nodes, intervals, words) if len(names) > 1 else [],
             },
             "curves": self._curves(),
             "about": {
                 "facts": about.facts(nodes, intervals, words),
                 "models": about.model_table(nodes, names),
-                "definitions": about.DEFINITIONS,
+                "definitions": about.definitions(nodes, words),
                 "library": LIBRARY,
             },
         }  # fmt: skip
         if "CRoMa" in nodes:
-            every = radii(nodes["CRoMa"])
-            found["explorer"] = explorer(nodes["CRoMa"], names, blocks)
-            found["breakdowns"] = {
-                **tables.breakdowns(self.panel, words),
-                "m": every,
-                "main_m": main_radius(every),
-            }
+            found |= self._of_samples(blocks)
         return found
+
+    def _of_samples(self, blocks: Blocks) -> dict[str, Any]:
+        """Explorer and breakdowns, from the margins of one model after the other."""
+        croma = self.nodes["CRoMa"]
+        explorer, breakdowns = Explorer(croma, blocks), Breakdowns(croma, self.words)
+        # Ids are long; neither is needed for these.
+        margins = croma.drop_vars(["sample_id", "defined"], errors="ignore")
+        for i in range(croma.sizes["model"]):
+            one = margins.isel(model=[i]).load()
+            explorer.add(one)
+            breakdowns.add(one)
+        return {"explorer": explorer.finish(self.names), "breakdowns": breakdowns.finish()}
 
     def _summary_text(self) -> str:
         words = self.words
         text = (
-            "A sample is one row of the manifest, usually one image. Its nearest neighbours should "
-            f"share its {words.label}, and should not depend on the {words.confounder}."
+            "An occurrence is one row of the manifest: a sample in one of its subsets."
+            if words.paired
+            else "A sample is one row of the manifest, usually one image."
+        )
+        text += (
+            f" Its nearest neighbours should share its {words.label}, and should not depend on the "
+            f"{words.confounder}."
         )
         if self.intervals:
             draws = next(iter(self.intervals.values())).attrs
@@ -168,7 +185,7 @@ class _Scored:
         croma = self.nodes.get("CRoMa")
         if croma is None or "pareto_front" not in croma:
             return []
-        m = main_radius(radii(croma))
+        m = main_m(m_values(croma))
         points = [
             {
                 "name": name,
@@ -209,8 +226,11 @@ def _intervals(
         return {}, "They were not asked for (0 draws): what is noise is not known."
     from croma_dask.uncertainty import bootstrap
 
-    groups = next(iter(nodes.values()))["group_id"].values
-    if len(set(groups.tolist())) < 2:
-        return {}, f"All samples are of one group ({words.group}), and so cannot be drawn again."
+    first = next(iter(nodes.values()))
+    if len(set(first["group_id"].values[scored(first)].tolist())) < 2:
+        return (
+            {},
+            f"All {words.units} are of one group ({words.group}), and so cannot be drawn again.",
+        )
     drawn = bootstrap(panel, n_draws=n_draws, seed=seed)
     return {name: node.to_dataset() for name, node in drawn.children.items()}, ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from croma_dask.report.pick import interval, number, radii
+from croma_dask.report.pick import interval, m_values, number
 from croma_dask.report.words import Words
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ def k_curves(nodes: Nodes, names: list[str], words: Words) -> list[dict[str, Any
 def m_sweep(nodes: Nodes, intervals: Nodes, names: list[str], words: Words) -> list[dict[str, Any]]:
     """CRoMa's value, lower-tail mean and F(0) at every m; empty for a single m."""
     croma = nodes.get("CRoMa")
-    if croma is None or len(radii(croma)) < 2:
+    if croma is None or len(m_values(croma)) < 2:
         return []
-    every = radii(croma)
+    every = m_values(croma)
     order = sorted(range(len(every)), key=every.__getitem__)
     charts = []
     for variable, title, text in (
@@ -91,7 +91,8 @@ def m_sweep(nodes: Nodes, intervals: Nodes, names: list[str], words: Words) -> l
         ]  # fmt: skip
         charts.append(
             _chart(
-                title, "m, nearest samples of each type looked at", title.removesuffix(" by m"),
+                title, f"m, nearest {words.units} of each type looked at",
+                title.removesuffix(" by m"),
                 [every[j] for j in order], names, cells, text,
                 neutral=None if variable == "f0" else 0.0, percent=variable == "f0",
             )

@@ -13,10 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Blocks", "for_script", "margins32", "plain"]
+__all__ = ["Blocks", "for_script", "packed_margins", "plain", "printable"]
 
 _LEVEL = 6
 """Of deflate: higher ones take several times as long and save less than 1 % of a float32 array."""
+
+_MOVED = 5e-7
+"""How far a margin may be moved so that float32 tells it from the others."""
+
+_TOO_NEAR = 1e-15
+"""Difference of two margins between which there are hardly any numbers."""
 
 _ESCAPES = {sign: f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
@@ -34,7 +40,7 @@ class Blocks:
         self.content: list[str] = []
 
     def array(self, values: NDArray[Any]) -> dict[str, Any]:
-        """Add a vector of float32, uint16 or uint32.
+        """Add a vector of float32, float64, uint16 or uint32.
 
         Returns
         -------
@@ -69,16 +75,56 @@ class Blocks:
         return {"block": len(self.content) - 1, "dtype": dtype, "length": length}
 
 
-def margins32(values: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Round margins to float32 so that none changes sides of zero.
+def packed_margins(values: NDArray[np.float64]) -> NDArray[Any]:
+    """Shorten margins so that no number of the page says something else than the library.
 
-    A positive one stays positive: F(0), the share of those at or below 0, is what it was.
+    Parameters
+    ----------
+    values
+        (n,) float64 margins, NaN where there is none.
+
+    Returns
+    -------
+    numpy.ndarray
+        (n,) float32 with the order and the ties of `values`, on the same side of zero, each within
+        5e-7: equal ones stay equal, and different ones different. Where that cannot be had, or two
+        margins are so near to each other that a quantile between them is one of them, float64.
+
+    Notes
+    -----
+    What lies in the lower tail is told by comparing with a quantile: were two margins one when
+    shortened, both would be in the tail where one is.
+
+    Memory: some 60 bytes a margin.
+    """
+    there = ~np.isnan(values)
+    distinct, place = np.unique(values[there], return_inverse=True)
+    if distinct.size > 1 and np.diff(distinct).min() < _TOO_NEAR:
+        return values
+    n_below, n_up_to = np.searchsorted(distinct, 0, "left"), np.searchsorted(distinct, 0, "right")
+    short = np.zeros(distinct.size, np.float32)
+    short[n_up_to:] = _rising(distinct[n_up_to:])
+    short[:n_below] = -_rising(-distinct[:n_below][::-1])[::-1]
+    if np.abs(short - distinct).max(initial=0) > _MOVED:
+        return values
+    found = np.full(values.shape, np.nan, np.float32)
+    found[there] = short[place]
+    return found
+
+
+def _rising(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Round ascending values above 0 to float32 that ascend too, and stay above 0.
+
+    The bits of such numbers, read as integers, are in their order and without gaps.
     """
     with np.errstate(under="ignore"):
-        single = values.astype(np.float32)
-    lost = (values > 0) & (single <= 0)
-    single[lost] = np.nextafter(np.float32(0), np.float32(1))
-    return single
+        bits = values.astype(np.float32).view(np.int32).astype(np.int64)
+    at = np.arange(bits.size)
+    # Each at least one above the one before it, and the first above 0.
+    bits = np.maximum.accumulate(np.maximum(bits, 1) - at) + at
+    # A margin is never above 1.
+    bits = np.minimum(bits, int(np.float32(1).view(np.int32)) - at[::-1])
+    return bits.astype(np.int32).view(np.float32)
 
 
 def plain(value: Any) -> Any:
@@ -94,6 +140,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.9g}") if math.isfinite(value) else None
     return value
+
+
+def printable(text: str) -> str:
+    """Put the sign for what has no sign where UTF-8 has none: lone surrogates."""
+    return re.sub("[\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", text)
 
 
 def for_script(value: Any) -> str:

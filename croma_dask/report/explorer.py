@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from croma_dask.report.encode import Blocks, margins32
-from croma_dask.report.pick import main_radius, radii
+from croma_dask.report.encode import Blocks, packed_margins
+from croma_dask.report.pick import m_values, main_m, scored
 
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["explorer"]
+__all__ = ["Explorer"]
 
 MOST_MARGINS = 8_000_000
-"""Margins of all models and m together, 4 bytes each; beyond, fewer m are carried, at least one."""
+"""Margins of all models and m together; beyond, fewer m are carried, at least one."""
 
 MOST_NAMES = 10_000_000
 """Characters in the file that the ids of all samples, or the names of all groups, may take."""
@@ -25,70 +25,82 @@ WORST = 3000
 """Samples of each model and m that keep their ids where all would be too many."""
 
 
-def explorer(croma: xr.Dataset, names: list[str], blocks: Blocks) -> dict[str, Any]:
-    """Put what the explorer needs into blocks.
+class Explorer:
+    """What the explorer needs, put into blocks model by model.
 
     Parameters
     ----------
     croma
         CRoMa of a panel.
-    names
-        Of the models.
     blocks
         Where arrays go.
 
-    Returns
-    -------
-    dict
-        Where they are, and the names of all codes. Rows that were not scored are left out.
-
     Notes
     -----
-    Memory: a float64 copy of the margins of one model and m at a time, their packed form, and the
-    texts of the samples.
+    Rows that were not scored are left out.
+
+    Memory: the margins of one model, their packed form, and the texts of the samples.
     """
-    first = croma["undefined_type"].isel(model=0)
-    if "m" in first.dims:
-        first = first.isel(m=0)
-    rows = np.flatnonzero(first.values != -1)
-    n = rows.size
-    kept = _kept_radii(croma, len(names) * n)
-    margins, worst = [], []
-    for i in range(len(names)):
-        of_model = []
-        for j in kept:
-            array = croma["sample_values"].isel(model=i)
-            values = np.asarray((array.isel(m=j) if "m" in array.dims else array).values)[rows]
-            single = margins32(values.astype(np.float64))
-            of_model.append(blocks.array(single))
-            worst.append(_lowest(single, WORST))
-        margins.append(of_model)
-    found: dict[str, Any] = {
-        "n": n,
-        "left_out": int(first.size - n),
-        "models": names,
-        "m": [radii(croma)[j] for j in kept],
-        "m_left_out": [m for j, m in enumerate(radii(croma)) if j not in kept],
-        "main_m": kept.index(main_radius(radii(croma))),
-        "alpha": float(croma.attrs["alpha"]),
-        "paired": croma.attrs.get("evaluation_design") == "paired_2x2",
-        "margins": margins,
-        "label": _coded(croma["label"].values[rows], blocks),
-        "confounder": _coded(croma["confounder"].values[rows], blocks),
-        "subset": _coded(croma["sample_subset"].values[rows], blocks),
-    }
-    return found | _names(croma, rows, worst, blocks)
+
+    def __init__(self, croma: xr.Dataset, blocks: Blocks) -> None:
+        self._croma, self._blocks = croma, blocks
+        self._rows = np.flatnonzero(scored(croma))
+        self._kept = _kept_m(m_values(croma), croma.sizes["model"] * self._rows.size)
+        self._margins: list[list[dict[str, Any]]] = []
+        self._worst: list[NDArray[np.int64]] = []
+
+    def add(self, one: xr.Dataset) -> None:
+        """Pack the margins of the next model, which are in memory."""
+        array = one["sample_values"].isel(model=0)
+        margins = []
+        for j in self._kept:
+            values = np.asarray((array.isel(m=j) if "m" in array.dims else array).values)
+            values = values[self._rows].astype(np.float64)
+            margins.append(self._blocks.array(packed_margins(values)))
+            self._worst.append(_lowest(values, WORST))
+        self._margins.append(margins)
+
+    def finish(self, names: list[str]) -> dict[str, Any]:
+        """Tell where everything is, and the names of all codes.
+
+        Parameters
+        ----------
+        names
+            Of the models, all of which were added.
+        """
+        croma, rows, blocks = self._croma, self._rows, self._blocks
+        every = m_values(croma)
+        n_rows = croma.sizes["sample"]
+        found: dict[str, Any] = {
+            "n": rows.size,
+            "left_out": n_rows - rows.size,
+            "models": names,
+            "m": [every[j] for j in self._kept],
+            "m_left_out": [m for j, m in enumerate(every) if j not in self._kept],
+            "main_m": self._kept.index(main_m(every)),
+            # As text: all of its digits tell which margin the quantile is.
+            "alpha": repr(float(croma.attrs["alpha"])),
+            "paired": croma.attrs.get("evaluation_design") == "paired_2x2",
+            "margins": self._margins,
+            "label": _coded(croma["label"].values[rows], blocks),
+            "confounder": _coded(croma["confounder"].values[rows], blocks),
+            "subset": _coded(croma["sample_subset"].values[rows], blocks),
+        }
+        found |= _names(croma, rows, self._worst, blocks)
+        # Where not all have ids, a sample is told by its place in the manifest.
+        by_row = found["ids"] is None and rows.size < n_rows
+        found["rows"] = blocks.array(rows.astype(np.uint32)) if by_row else None
+        return found
 
 
-def _kept_radii(croma: xr.Dataset, size: int) -> list[int]:
-    """Positions of the radii that are carried: the main one, then as many as there is room for."""
-    every = radii(croma)
-    main = main_radius(every)
+def _kept_m(every: list[int], size: int) -> list[int]:
+    """Positions of the m that are carried: the main one, then as many as there is room for."""
+    main = main_m(every)
     order = [main, *(j for j in range(len(every)) if j != main)]
     return sorted(order[: max(1, MOST_MARGINS // max(size, 1))])
 
 
-def _lowest(values: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+def _lowest(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     """Positions of the lowest values, NaN never among them."""
     count = min(count, int((~np.isnan(values)).sum()))
     if count == 0:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from croma_dask.errors import SchemaError, name_items
 from croma_dask.kinds import KINDS, kind_of
 from croma_dask.panel.models import as_panel, datasets_of, is_panel, tree_of
+from croma_dask.panel.names import result_name
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["Material", "gather"]
 
 _EXPECTED = "a report is made of results of score(), of probe sweeps and of embedding benchmarks"
+
+_FEW = 4_000_000
+"""Margins, of all models and m, that are read at once: 32 MB."""
 
 
 @dataclass
@@ -81,8 +84,9 @@ def gather(results: Any) -> Material:
 
 
 def _with_texts(panel: xr.DataTree) -> xr.DataTree:
-    """Read what the samples are once, for all metrics; ids stay where they are.
+    """Read once what is asked for often: what the samples are, and what is not of samples.
 
+    So are margins while all of them are few; more are read model by model. Ids stay where they are.
     Equal texts become one object: 8 bytes a sample and column.
     """
     import pandas as pd
@@ -95,10 +99,19 @@ def _with_texts(panel: xr.DataTree) -> xr.DataTree:
         if variable.chunks is not None:
             codes, levels = pd.factorize(np.asarray(variable.values, dtype=object))
             read[name] = (variable.dims, np.asarray(levels, dtype=object)[codes], variable.attrs)
-    if not read:
-        return panel
+    found = {}
+    for metric, node in nodes.items():
+        small = {"undefined_type", *(["sample_values"] if metric == "CRoMa" else [])}
+        # As variables: what is asked of a Dataset brings its ids with it.
+        loaded = {
+            name: variable.compute()
+            for name, variable in node.variables.items()
+            if variable.chunks is not None
+            and ("sample" not in variable.dims or (name in small and variable.size <= _FEW))
+        }
+        found[metric] = node.assign_coords(read).assign(loaded)
     return tree_of(
-        {metric: node.assign_coords(read) for metric, node in nodes.items()},
+        found,
         {str(name): value for name, value in panel.attrs.items()},
     )
 
@@ -112,12 +125,7 @@ def _named(results: Any) -> list[tuple[str | None, Any]]:
     if isinstance(results, Mapping):
         pairs: list[tuple[str | None, Any]] = [(str(k), v) for k, v in results.items()]
     elif isinstance(results, Sequence):
-        pairs = [
-            (Path(r).name.removesuffix(Path(r).suffix), r)
-            if isinstance(r, str | os.PathLike)
-            else (None, r)
-            for r in results
-        ]
+        pairs = [(result_name(r) if isinstance(r, str | os.PathLike) else None, r) for r in results]
     else:
         raise SchemaError(f"{_EXPECTED}; found {type(results).__name__}")
     if not pairs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import html
 import os
@@ -13,6 +14,7 @@ from typing import Any
 
 from croma_dask.errors import SchemaError
 from croma_dask.report.encode import Blocks, for_script
+from croma_dask.whole_files import replacing
 
 __all__ = ["SCRIPTS", "check_page_target", "render", "write_page"]
 
@@ -83,32 +85,57 @@ def _hash(text: str) -> str:
 def check_page_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
     """Check where a page is to go, before it is made.
 
+    Returns
+    -------
+    pathlib.Path
+        `path`. A link stays one: what it points to is written.
+
     Raises
     ------
     SchemaError
-        The ending is not ``.html``; the folder is not there or closed; something is there already
-        that may not be overwritten: only reports ever are.
+        The ending is not ``.html``; the folder is not there or closed; no file can have that name;
+        something is there already that may not be overwritten: only reports ever are.
     """
     target = Path(path)
     if target.suffix.lower() not in ENDINGS:
         raise SchemaError(
             f"report {str(path)!r} ends in {target.suffix!r}; expected {' or '.join(ENDINGS)}"
         )
-    folder = target.absolute().parent
-    if not folder.is_dir():
+    place = _place_of(target)
+    if not place.parent.is_dir():
         raise SchemaError(f"the folder of {str(path)!r} does not exist; make it first")
-    if not os.access(folder, os.W_OK):
+    if not os.access(place.parent, os.W_OK):
         raise SchemaError(f"nothing may be written into the folder of {str(path)!r}")
-    if not target.exists():
+    if not place.exists():
         return target
     if not overwrite:
-        raise SchemaError(f"{str(path)!r} exists already; remove it or pass --overwrite")
-    if not _is_report(target):
+        raise SchemaError(
+            f"{str(path)!r} exists already; remove it or pass overwrite=True (--overwrite)"
+        )
+    if not _is_report(place):
         raise SchemaError(
             f"{str(path)!r} exists and is no report of croma-dask: it is not overwritten; choose "
             "another name or remove it yourself"
         )
     return target
+
+
+def _place_of(target: Path) -> Path:
+    """Where a file of that name really goes, links followed.
+
+    Raises
+    ------
+    SchemaError
+        None can be there: the name is too long or not of this file system, or links go round.
+    """
+    try:
+        place = target.resolve()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.stat(place)
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SchemaError(f"no file can be called {str(target)!r}: {reason}") from None
+    return place
 
 
 def _is_report(target: Path) -> bool:
@@ -120,9 +147,5 @@ def _is_report(target: Path) -> bool:
 
 def write_page(text: str, target: Path) -> None:
     """Write a page beside its place, and then put it there by one rename."""
-    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
-    try:
+    with replacing(_place_of(target)) as partial:
         partial.write_bytes(text.encode("utf-8"))
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["fact", "interval", "main_radius", "number", "radii"]
+__all__ = ["fact", "interval", "m_values", "main_m", "number", "scored"]
 
 
 def number(dataset: xr.Dataset | None, name: str, **where: int | None) -> float:
@@ -56,11 +57,17 @@ def fact(dataset: xr.Dataset, name: str, model: int, default: Any = None) -> Any
     return dataset.attrs.get(name, default)
 
 
-def radii(dataset: xr.Dataset) -> list[int]:
-    """Return the radii of CRoMa."""
+def m_values(dataset: xr.Dataset) -> list[int]:
+    """Return every m of CRoMa."""
     return [int(m) for m in np.atleast_1d(dataset["m"].values)]
 
 
-def main_radius(found: list[int]) -> int:
-    """Position of the radius that the headline is of: 5, the default, or else the first."""
+def main_m(found: list[int]) -> int:
+    """Position of the m that the headline is of: 5, the default, or else the first."""
     return found.index(5) if 5 in found else 0
+
+
+def scored(dataset: xr.Dataset) -> NDArray[np.bool_]:
+    """(rows,) whether each row was scored: incomplete subsets may have been left out."""
+    why = dataset["undefined_type"]
+    return np.asarray(why.isel({dim: 0 for dim in why.dims if dim != "sample"}).values != -1)

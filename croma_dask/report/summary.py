@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from croma_dask.report.pick import interval, main_radius, number, radii
+from croma_dask.report.pick import interval, m_values, main_m, number
 from croma_dask.report.words import Words
 
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["STATISTICS", "basis_table", "pairs", "readings", "summary_table"]
+__all__ = ["basis_table", "pairs", "readings", "summary_table"]
 
 Nodes = dict[str, "xr.Dataset"]
 
-STATISTICS: list[tuple[str, str, str, str]] = [
-    ("CRoMa", "value", "CRoMa value (median margin)", "interval"),
-    ("CRoMa", "ltm_alpha", "CRoMa lower-tail mean", "interval"),
-    ("CRoMa", "f0", "F(0)", "percent interval"),
-    ("RI", "value", "RI", "interval"),
-    ("MaRI", "value", "MaRI", "interval"),
-]
-"""Metric, variable, title, kind of cell: what is compared between models."""
+
+def _statistics(words: Words) -> list[tuple[str, str, str, str]]:
+    """Metric, variable, title, kind of cell: what is compared between models."""
+    return [
+        ("CRoMa", "value", words.value_title, "interval"),
+        ("CRoMa", "ltm_alpha", "CRoMa lower-tail mean", "interval"),
+        ("CRoMa", "f0", "F(0)", "percent interval"),
+        ("RI", "value", "RI", "interval"),
+        ("MaRI", "value", "MaRI", "interval"),
+    ]
 
 
 class _Columns:
@@ -58,7 +60,7 @@ def summary_table(nodes: Nodes, intervals: Nodes, names: list[str], words: Words
         `columns` and `rows` of a table.
     """
     made = _Columns(names)
-    for metric, variable, title, kind in STATISTICS:
+    for metric, variable, title, kind in _statistics(words):
         if metric not in nodes:
             continue
         m = _main(nodes, metric)
@@ -123,11 +125,11 @@ def readings(
                 value = number(croma, variable, model=i, m=j)  # noqa: B023
                 return interval(draws, variable, value, model=i, m=j)  # noqa: B023
 
-            radius = radii(croma)[j or 0]
+            m, support = m_values(croma)[j or 0], number(croma, "support", model=i, m=j)
             sentences += [
-                words.margin(read("value"), radius),
-                words.wins(read("f0")),
-                words.tail(read("ltm_alpha"), float(croma.attrs["alpha"])),
+                words.margin(read("value"), m, support),
+                words.wins(read("f0"), support),
+                words.tail(read("ltm_alpha"), float(croma.attrs["alpha"]), support),
             ]
         for metric in ("RI", "MaRI"):
             if metric in nodes:
@@ -143,7 +145,7 @@ def readings(
     return found
 
 
-def pairs(nodes: Nodes, intervals: Nodes) -> list[dict[str, Any]]:
+def pairs(nodes: Nodes, intervals: Nodes, words: Words) -> list[dict[str, Any]]:
     """Probabilities that one model beats another, one table a statistic.
 
     Returns
@@ -153,7 +155,7 @@ def pairs(nodes: Nodes, intervals: Nodes) -> list[dict[str, Any]]:
         one model or no bootstrap.
     """
     found = []
-    for metric, variable, title, _ in STATISTICS:
+    for metric, variable, title, _ in _statistics(words):
         dataset = intervals.get(metric)
         if dataset is None or f"{variable}_better" not in dataset:
             continue
@@ -176,18 +178,17 @@ def pairs(nodes: Nodes, intervals: Nodes) -> list[dict[str, Any]]:
 
 
 def _main(nodes: Nodes, metric: str) -> int | None:
-    return main_radius(radii(nodes[metric])) if metric == "CRoMa" else None
+    return main_m(m_values(nodes[metric])) if metric == "CRoMa" else None
 
 
 def _hint(metric: str, variable: str, nodes: Nodes, words: Words) -> str:
     if metric == "CRoMa":
-        radius = radii(nodes[metric])[_main(nodes, metric) or 0]
+        m = m_values(nodes[metric])[_main(nodes, metric) or 0]
         alpha = float(nodes[metric].attrs["alpha"])
         return {
-            "value": f"m = {radius}. \N{MINUS SIGN}1 to 1; above 0 the {words.label} prevails.",
-            "ltm_alpha": f"m = {radius}. Mean over the worst {100 * alpha:g} % of the "
-            f"{words.units}.",
-            "f0": f"m = {radius}. Share of the {words.units} at which the {words.confounder} is "
+            "value": f"m = {m}. \N{MINUS SIGN}1 to 1; above 0 the {words.label} prevails.",
+            "ltm_alpha": f"m = {m}. Mean over {words.worst(alpha)}.",
+            "f0": f"m = {m}. Share of the {words.units} at which the {words.confounder} is "
             f"at least as near as the {words.label}; lower is better.",
         }[variable]
     return f"0 to 1; above 0.5 the {words.label} prevails."

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from croma_dask.report.pick import main_radius, radii
+from croma_dask.report.pick import m_values, main_m, scored
 from croma_dask.report.words import Words
 
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["breakdowns", "empty_cells"]
+__all__ = ["Breakdowns", "empty_cells"]
 
 WORST_GROUPS = 25
 
@@ -27,55 +27,114 @@ _COLUMNS = [
     ("n_samples", "n", "integer", ""),
     ("support", "Support", "percent", "Share with a margin."),
     ("median_value", "Median margin", "number", "-1 to 1."),
-    ("q_alpha", "{alpha} quantile", "number", "The worst samples stay at or below it."),
+    ("q_alpha", "{quantile}", "number", "The worst stay at or below it."),
     ("ltm_alpha", "Lower-tail mean", "number", "Mean of the margins at or below the quantile."),
     ("f0", "F(0)", "percent", "Share with a margin of 0 or below."),
 ]
 
 
-def breakdowns(panel: xr.DataTree, words: Words) -> dict[str, Any]:
-    """Break CRoMa down by what the samples are.
+class Breakdowns:
+    """CRoMa broken down by what the samples are, model by model.
 
-    Returns
-    -------
-    dict
-        `tables`: `keys` (title, and text a row) that all models share, `columns`, and `values`, by
-        model and m, each (row, column). `left_out`: titles of tables that would be too long.
+    Parameters
+    ----------
+    croma
+        CRoMa of a panel.
+    words
+        Names of the columns.
     """
-    from croma_dask.breakdown import breakdown
 
-    croma = panel["CRoMa"].to_dataset()
-    titles = {
-        "label": words.label, "confounder": words.confounder, "subset": "subset",
-        "group": words.group,
-    }  # fmt: skip
-    asked: list[tuple[str, ...]] = [("label",), ("confounder",), ("label", "confounder")]
-    if words.paired:
-        asked.append(("subset",))
-    found: dict[str, Any] = {"tables": [], "left_out": []}
-    n_levels = {
-        name: len(set(croma[coordinate].values.tolist()))
-        for name, coordinate in (
-            ("label", "label"), ("confounder", "confounder"), ("subset", "sample_subset")
+    def __init__(self, croma: xr.Dataset, words: Words) -> None:
+        self._words = words
+        self._m = m_values(croma)
+        self._titles = {
+            "label": words.label, "confounder": words.confounder, "subset": "subset",
+            "group": words.group,
+        }  # fmt: skip
+        asked: list[tuple[str, ...]] = [("label",), ("confounder",), KEYS]
+        if words.paired:
+            asked.append(("subset",))
+        n_levels = {
+            name: len(set(croma[coordinate].values.tolist()))
+            for name, coordinate in (
+                ("label", "label"), ("confounder", "confounder"), ("subset", "sample_subset")
+            )
+        }  # fmt: skip
+        size = croma.sizes["model"] * len(self._m)
+        self._asked: list[tuple[str, ...]] = []
+        self._left_out: list[tuple[str, ...]] = []
+        for by in asked:
+            fits = math.prod(n_levels[name] for name in by) * size <= MOST_ROWS
+            (self._asked if fits else self._left_out).append(by)
+        self._parts: list[list[xr.Dataset]] = []
+        self._worst: list[tuple[list[Any], list[Any]]] = []
+        self._columns: list[dict[str, Any]] = []
+
+    def add(self, one: xr.Dataset) -> None:
+        """Break down the next model, whose margins are in memory."""
+        from croma_dask.breakdown import breakdown
+
+        self._parts.append(
+            [breakdown(one, by=by if len(by) > 1 else by[0], metric="CRoMa") for by in self._asked]
         )
-    }  # fmt: skip
-    for by in asked:
-        title = "By " + " and ".join(titles[name] for name in by)
-        n_rows = math.prod(n_levels[name] for name in by)
-        if n_rows * croma.sizes["model"] * croma.sizes.get("m", 1) > MOST_ROWS:
-            found["left_out"].append(title)
-            continue
-        broken = breakdown(croma, by=by if len(by) > 1 else by[0], metric="CRoMa")
-        found["tables"].append(_table(broken, by, {name: titles[name] for name in by}, title))
-    found["tables"].append(_worst_groups(croma, words))
-    return found
+        self._worst.append(self._worst_groups(one))
+
+    def finish(self) -> dict[str, Any]:
+        """Put the tables of all models together.
+
+        Returns
+        -------
+        dict
+            `tables`: `keys` (title, and text a row) that all models share, `columns`, and
+            `values`, by model and m, each (row, column). `left_out`: titles of tables that would
+            be too long. `m`, `main_m`.
+        """
+        tables = [
+            _table([parts[i] for parts in self._parts], by, self._titles, self._title(by))
+            for i, by in enumerate(self._asked)
+        ]
+        tables.append(
+            {
+                "title": f"Worst {self._words.group} by lower-tail mean",
+                "keys_by_model": [keys for keys, _ in self._worst],
+                "columns": self._columns,
+                "values": [values for _, values in self._worst],
+            }
+        )
+        return {
+            "tables": tables,
+            "left_out": [self._title(by) for by in self._left_out],
+            "m": self._m,
+            "main_m": main_m(self._m),
+        }
+
+    def _title(self, by: tuple[str, ...]) -> str:
+        return "By " + " and ".join(self._titles[name] for name in by)
+
+    def _worst_groups(self, one: xr.Dataset) -> tuple[list[Any], list[Any]]:
+        """Keys and values by m: every model has worst groups of its own at each m."""
+        from croma_dask.breakdown import worst_groups
+
+        keys, values, titles = [], [], self._titles
+        for j in range(len(self._m)):
+            here = one.isel(m=j) if "m" in one.dims else one
+            # Groups without a value come last; there may be no other.
+            worst = worst_groups(here, n=WORST_GROUPS, metric="CRoMa", min_defined=0)
+            self._columns, stacked = _values([worst], ("group",))
+            keys.append(
+                [
+                    {"title": titles[name], "texts": [str(text) for text in worst[name].values]}
+                    for name in ("group", *KEYS)
+                ]
+            )
+            values.append(stacked[0, 0])
+        return keys, values
 
 
 def empty_cells(panel: xr.DataTree) -> tuple[int, list[tuple[str, str]]]:
     """How many cells of label and confounder hold no scored sample, and the first few of them."""
     dataset = next(iter(panel.children.values())).to_dataset()
-    scored = dataset["undefined_type"].isel(model=0)
-    rows = (scored.isel(m=0) if "m" in scored.dims else scored).values != -1
+    rows = scored(dataset)
     label, confounder = (np.asarray(dataset[n].values)[rows].tolist() for n in KEYS)
     there = set(zip(label, confounder, strict=True))
     labels, confounders = sorted(set(label)), sorted(set(confounder))
@@ -84,77 +143,43 @@ def empty_cells(panel: xr.DataTree) -> tuple[int, list[tuple[str, str]]]:
 
 
 def _table(
-    broken: xr.Dataset, by: tuple[str, ...], titles: dict[str, str], title: str
+    broken: list[xr.Dataset], by: tuple[str, ...], titles: dict[str, str], title: str
 ) -> dict[str, Any]:
-    sizes = [broken.sizes[name] for name in by]
-    index = np.indices(sizes).reshape(len(by), -1)
+    first = broken[0]
+    index = np.indices([first.sizes[name] for name in by]).reshape(len(by), -1)
     columns, stacked = _values(broken, by)
     # Cells without a sample are told of among the warnings, and would be dashes here.
     counts = stacked[0, 0, :, 0]
     keep = np.flatnonzero(counts > 0)
     keys = [
-        {"title": titles[name], "texts": [str(broken[name].values[i]) for i in index[d][keep]]}
+        {"title": titles[name], "texts": [str(first[name].values[i]) for i in index[d][keep]]}
         for d, name in enumerate(by)
     ]
     return {"title": title, "keys": keys, "columns": columns, "values": stacked[:, :, keep]}
 
 
-def _values(broken: xr.Dataset, by: tuple[str, ...]) -> tuple[list[dict[str, Any]], Any]:
-    """Columns, and (model, m, row, column) values."""
-    columns, parts = [], []
-    n_models, n_radii = broken.sizes["model"], broken.sizes.get("m", 1)
-    sizes = [broken.sizes[name] for name in by]
-    for name, title, kind, hint in _COLUMNS:
-        if name not in broken:
-            continue
-        array = broken[name]
-        for dim, size in (("m", n_radii), ("model", n_models)):
-            if dim not in array.dims:
-                array = array.expand_dims({dim: size})
-        values = array.transpose("model", "m", *by).values.astype(np.float64)
-        parts.append(values.reshape(n_models, n_radii, int(np.prod(sizes))))
-        share = f"{100 * float(broken.attrs['alpha']):g} %"
-        columns.append({"title": title.format(alpha=share), "kind": kind, "hint": hint})
-    return columns, np.stack(parts, axis=-1)
-
-
-def _worst_groups(croma: xr.Dataset, words: Words) -> dict[str, Any]:
-    """Worst groups of each model at each m: every one has its own, so keys go by model and m."""
-    from croma_dask.breakdown import worst_groups
-
-    keys: list[Any] = []
-    values: list[Any] = []
-    columns: list[dict[str, Any]] = []
-    every = radii(croma)
-    for i in range(croma.sizes["model"]):
-        of_model, of_values = [], []
-        for j in range(len(every)):
-            one = croma.isel(model=[i])
-            if "m" in one.dims:
-                one = one.isel(m=j)
-            # Groups without a value come last; there may be no other.
-            worst = worst_groups(one, n=WORST_GROUPS, metric="CRoMa", min_defined=0)
-            columns, stacked = _values(_without(worst, "m"), ("group",))
-            of_model.append(
-                [
-                    {"title": words.group, "texts": [str(g) for g in worst["group"].values]},
-                    *(
-                        {"title": title, "texts": [str(text) for text in worst[name].values]}
-                        for name, title in (
-                            ("label", words.label), ("confounder", words.confounder)
-                        )
-                    ),
-                ]
-            )  # fmt: skip
-            of_values.append(stacked[0, 0])
-        keys.append(of_model)
-        values.append(of_values)
-    return {
-        "title": f"Worst {words.group} by lower-tail mean",
-        "keys_by_model": keys, "columns": columns, "values": values,
-        "main_m": main_radius(every),
-    }  # fmt: skip
-
-
-def _without(dataset: xr.Dataset, dim: str) -> xr.Dataset:
-    return dataset.isel({dim: 0}) if dim in dataset.dims else dataset
+def _values(broken: list[xr.Dataset], by: tuple[str, ...]) -> tuple[list[dict[str, Any]], Any]:
+    """Columns, and (model, m, row, column) values, of breakdowns of one model each."""
+    first = broken[0]
+    n_m = first.sizes.get("m", 1)
+    names = [name for name, *_ in _COLUMNS if name in first]
+    stacked = []
+    for one in broken:
+        parts = []
+        for name in names:
+            array = one[name].isel(model=0) if "model" in one[name].dims else one[name]
+            if "m" not in array.dims:
+                array = array.expand_dims({"m": n_m})
+            values = array.transpose("m", *by).values.astype(np.float64)
+            parts.append(values.reshape(n_m, -1))
+        stacked.append(np.stack(parts, axis=-1))
+    alpha = float(first.attrs["alpha"])
+    quantile = {0.0: "Least margin", 1.0: "Largest margin"}.get(
+        alpha, f"{100 * alpha:g} % quantile"
+    )
+    columns = [
+        {"title": title.format(quantile=quantile), "kind": kind, "hint": hint}
+        for name, title, kind, hint in _COLUMNS
+        if name in first
+    ]
+    return columns, np.stack(stacked)

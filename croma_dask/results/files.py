@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from croma_dask.errors import SchemaError
+from croma_dask.index import swap
 from croma_dask.results.tables import as_json, to_frame
 from croma_dask.schema import METRICS
+from croma_dask.whole_files import replacing
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -45,7 +46,9 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> Pa
     if not target.exists():
         return target
     if not overwrite:
-        raise SchemaError(f"{str(path)!r} exists already; remove it or pass --overwrite")
+        raise SchemaError(
+            f"{str(path)!r} exists already; remove it or pass overwrite=True (--overwrite)"
+        )
     if target.is_dir() != (target.suffix == ".zarr") or (target.is_dir() and not is_result(target)):
         raise SchemaError(
             f"{str(path)!r} exists and is no result of croma-dask: it is not overwritten; choose "
@@ -63,42 +66,42 @@ def save(
     ----------
     result
         What :func:`croma_dask.score` returned (of one model or of several), or anything made of
-        it; a probe sweep; an embedding benchmark.
+        it; a probe sweep; an embedding benchmark; ranks.
     path
-        ``.zarr`` or ``.nc``: everything, labelled; ``.csv``: the tidy frame; ``.json``: the same by
-        metric.
+        ``.zarr`` or ``.nc``: everything, labelled; ``.csv``: :func:`~croma_dask.results.to_frame`;
+        ``.json``: the same by metric.
     overwrite
         Replace what is there.
     """
     target = check_target(path, overwrite=overwrite)
-    # Beside the target, on the same file system, so that the last step is one rename.
-    partial = target.with_name(f".{target.name}.partial-{os.getpid()}{target.suffix}")
-    try:
-        if target.suffix == ".zarr":
-            with warnings.catch_warnings():
-                # Consolidated, so that plain xarray opens it: zarr warns that version 3 of the
-                # format does not describe that yet. This one warning, and no other.
-                warnings.filterwarnings("ignore", message="Consolidated metadata is currently")
-                _writable(result, lazy=True).to_zarr(partial, mode="w", consolidated=True)
-        elif target.suffix == ".nc":
-            _writable(result, lazy=False).to_netcdf(partial, engine="h5netcdf")
+    if target.suffix == ".zarr":
+        with swap.beside(target) as folder:
+            # Not the folder itself: it is locked, and writing begins with an empty place.
+            partial = folder / "result"
+            _write_zarr(result, partial)
+            # Somebody else may have put something there meanwhile.
+            swap.put(partial, target, check=lambda place: _check_again(place, overwrite=overwrite))
+        return
+    with replacing(target) as file:
+        if target.suffix == ".nc":
+            _writable(result, lazy=False).to_netcdf(file, engine="h5netcdf")
         elif target.suffix == ".csv":
-            to_frame(result).to_csv(partial, index=False)
+            to_frame(result).to_csv(file, index=False)
         else:
-            partial.write_text(json.dumps(as_json(result), indent=1, allow_nan=False) + "\n")
-        if target.is_dir():
-            # Aside first: a rename that fails must not have cost the old result.
-            old = target.with_name(f".{target.name}.old-{os.getpid()}")
-            os.replace(target, old)
-            os.replace(partial, target)
-            shutil.rmtree(old)
-        else:
-            os.replace(partial, target)
-    finally:
-        if partial.is_dir():
-            shutil.rmtree(partial)
-        else:
-            partial.unlink(missing_ok=True)
+            text = json.dumps(as_json(result), indent=1, allow_nan=False, ensure_ascii=False)
+            file.write_text(text + "\n", encoding="utf-8")
+
+
+def _write_zarr(result: Any, place: Path) -> None:
+    with warnings.catch_warnings():
+        # Consolidated, so that plain xarray opens it: zarr warns that version 3 of the format does
+        # not describe that yet. This one warning, and no other.
+        warnings.filterwarnings("ignore", message="Consolidated metadata is currently")
+        _writable(result, lazy=True).to_zarr(place, mode="w", consolidated=True)
+
+
+def _check_again(place: Path, *, overwrite: bool) -> None:
+    check_target(place, overwrite=overwrite)
 
 
 def is_ours(attrs: Mapping[Any, Any]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,9 @@ import numpy as np
 
 from croma_dask.errors import StoreError
 from croma_dask.results.files import attrs_of_folder, is_ours, is_result
-from croma_dask.schema import METRICS, variables_of
-from croma_dask.schema_panel import RANKS
+from croma_dask.results.netcdf_texts import LazyText, texts_along_sample
+from croma_dask.schema import COORDINATES, METRICS, variables_of
+from croma_dask.schema_panel import FACTS, RANKS
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -61,12 +62,19 @@ def open_result(path: str | os.PathLike[str]) -> xr.DataTree | xr.Dataset:
         engine = "h5netcdf"
         _check_file(place, name)
     try:
+        texts = texts_along_sample(place) if engine == "h5netcdf" else {}
         # Dask arrays in the pieces that the file has: xarray's own lazy arrays are read whole by
         # the first thing that looks at them.
-        tree = xr.open_datatree(place, engine=engine, chunks={}, cache=False)
+        tree = xr.open_datatree(
+            place, engine=engine, chunks={}, cache=False,
+            drop_variables=sorted({key for found in texts.values() for key in found}),
+        )  # fmt: skip
     except Exception as err:
         raise StoreError(f"{name!r} is damaged, or no result of croma-dask: {err}") from err
-    opened = {node.path: _readable(node.to_dataset(inherit=False)) for node in tree.subtree}
+    opened = {
+        node.path: _readable(_with_texts(node.to_dataset(inherit=False), texts.get(node.path, {})))
+        for node in tree.subtree
+    }
     # Files give the nodes by the alphabet.
     order = {f"/{metric}": at for at, metric in enumerate(METRICS)}
     opened = dict(sorted(opened.items(), key=lambda item: order.get(item[0], -1)))
@@ -123,6 +131,12 @@ def _foreign(name: str, found: str) -> StoreError:
     )  # fmt: skip
 
 
+def _with_texts(dataset: xr.Dataset, texts: Mapping[str, LazyText]) -> xr.Dataset:
+    """Put the texts along `sample` back that xarray was not to look at."""
+    found = dataset.assign({name: text.variable for name, text in texts.items()})
+    return found.set_coords([name for name, text in texts.items() if text.is_coordinate])
+
+
 def _readable(dataset: xr.Dataset) -> xr.Dataset:
     """Read what is small, and make texts Python strings, whose length nothing limits."""
     import xarray as xr
@@ -139,12 +153,19 @@ def _readable(dataset: xr.Dataset) -> xr.Dataset:
         found[str(key)] = variable
     for variable in found.values():
         variable.attrs = _plain(variable.attrs)
-    coords = {key: found.pop(str(key)) for key in dataset.coords}
+    coords = {str(key): found.pop(str(key)) for key in dataset.coords}
     # Files give variables by the alphabet, too: first those that are declared, as declared.
     metric = dataset.attrs.get("metric")
-    declared = (*variables_of(metric, approximate=True), *RANKS) if metric in METRICS else ()
-    ordered = {name: found[name] for name in (*declared, *found) if name in found}
-    return xr.Dataset(ordered, coords, _plain(dataset.attrs))
+    if metric in METRICS:
+        found = _ordered(found, (*variables_of(metric, approximate=True), *RANKS))
+        # Of a panel `k` is along the models, as its facts are.
+        first = ("model", "k", *FACTS) if "model" in coords else ()
+        coords = _ordered(coords, (*first, *COORDINATES))
+    return xr.Dataset(found, coords, _plain(dataset.attrs))
+
+
+def _ordered(variables: Mapping[str, xr.Variable], first: Sequence[str]) -> dict[str, xr.Variable]:
+    return {name: variables[name] for name in (*first, *variables) if name in variables}
 
 
 def _plain(attrs: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeGuard
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from croma_dask.embedding.summary import benchmark_frame, result_summary
+from croma_dask.errors import SchemaError
+from croma_dask.kinds import KINDS, kind_of
 from croma_dask.panel.table import panel_summary
 from croma_dask.probe.table import sweep_frame, sweep_summary
 
@@ -16,17 +19,21 @@ if TYPE_CHECKING:
 
 __all__ = ["as_json", "summary", "to_frame"]
 
+_Frame = Callable[[Any], "pd.DataFrame"]
+_Text = Callable[[Any], str]
+
 _USUAL = ("m", "subset", "k_candidate", "k")
 """Dims that every frame has a column for; `k_candidate` shares that of `k`."""
 
 
 def to_frame(result: xr.Dataset | xr.DataTree) -> pd.DataFrame:
-    """Tidy frame of what a result says in single numbers.
+    """Tidy frame of a result, or of what was made of one.
 
     Parameters
     ----------
     result
-        Dataset of one metric, or DataTree of several; of one model, or a panel.
+        Dataset of one metric, or DataTree of several; of one model, or a panel. Or a bootstrap, a
+        breakdown, worst groups, an explanation; a probe sweep, an embedding benchmark, ranks.
 
     Returns
     -------
@@ -34,15 +41,25 @@ def to_frame(result: xr.Dataset | xr.DataTree) -> pd.DataFrame:
         One row a metric, `m`, subset or candidate k, and variable: columns `metric`, `variable`,
         `m`, `subset`, `k`, `value`. A result with other dims has a column for each, before `m`: a
         panel `model`. Variables along `sample` are left out: a Dataset's own ``to_dataframe``
-        gives them. Of a probe sweep see :func:`croma_dask.probe.table.sweep_frame`, of an
-        embedding benchmark :func:`croma_dask.embedding.summary.benchmark_frame`.
+        gives them. So is a bootstrap, whose differences have a column `other`.
+
+        Of a breakdown and of worst groups: one row a model, m and cell. Of an explanation: one row
+        a neighbour. Of a probe sweep see :func:`croma_dask.probe.table.sweep_frame`, of an
+        embedding benchmark :func:`croma_dask.embedding.summary.benchmark_frame`, of ranks
+        :func:`croma_dask.embedding.rank_report.leaderboard`.
+
+    Raises
+    ------
+    SchemaError
+        It is a cohort.
     """
+    frame, _ = _own(_kind(result))
+    return _tidy(result) if frame is None else frame(result)
+
+
+def _tidy(result: xr.Dataset | xr.DataTree) -> pd.DataFrame:
     import pandas as pd
 
-    if is_sweep(result):
-        return sweep_frame(result)
-    if is_benchmark(result):
-        return benchmark_frame(result)
     nodes = _nodes(result)
     others = _other_dims(nodes)
     rows: list[dict[str, Any]] = []
@@ -61,7 +78,8 @@ def to_frame(result: xr.Dataset | xr.DataTree) -> pd.DataFrame:
                         "m": _at(dataset, "m", where.get("m")),
                         "subset": _at(dataset, "subset", where.get("subset"), scalar=False),
                         "k": _k(dataset, where),
-                        "value": values[at].item(),
+                        # Texts are no numbers of numpy's.
+                        "value": values[at].item() if hasattr(values[at], "item") else values[at],
                     }
                 )
     columns = ["metric", "variable", *others, "m", "subset", "k", "value"]
@@ -78,18 +96,35 @@ _COLUMNS = {
 def summary(result: xr.Dataset | xr.DataTree) -> str:
     """Headline numbers as a table for people.
 
+    Parameters
+    ----------
+    result
+        As of :func:`to_frame`.
+
     Returns
     -------
     str
         One line a metric (and `m`): value, spread over subsets, support, median, tail, F(0), and
         the operating k with tau. Of a panel: a table of models for each metric, and the ranking.
-        Of a probe sweep: accuracy a split, APD and nIPD. Of an embedding benchmark: value and
-        status of every metric.
+        Of a bootstrap: intervals, and models in pairs. Of a breakdown and of worst groups: a table
+        of cells. Of an explanation: the sample, its values and its neighbours. Of a probe sweep:
+        accuracy a split, APD and nIPD. Of an embedding benchmark: value and status of every metric.
+        Of ranks: positions, intervals and tests.
+
+    Raises
+    ------
+    SchemaError
+        It is a cohort, or ranks without their statistics.
     """
-    if is_sweep(result):
-        return sweep_summary(result)
-    if is_benchmark(result):
-        return result_summary(result)
+    kind = _kind(result)
+    _, text = _own(kind)
+    if text is not None:
+        return text(result)
+    if kind != "result" and kind_of(result) == "ranks":
+        raise SchemaError(
+            "expected ranks and their statistics together, as croma_dask.embedding.rank_report."
+            "with_ranks() and `croma-dask rank --out` put them; found one of the two"
+        )
     nodes = _nodes(result)
     if any("model" in dataset.dims for _, dataset in nodes):
         return panel_summary(dict(nodes))
@@ -98,8 +133,11 @@ def summary(result: xr.Dataset | xr.DataTree) -> str:
         radii = np.atleast_1d(dataset["m"].values) if "m" in dataset.coords else [None]
         for m in radii:
             row = dataset.sel(m=m) if m is not None and "m" in dataset.dims else dataset
+            # Of one subset there is no spread, and 0 would read as if there were no doubt.
+            told = [v for v in _COLUMNS if v != "std" or int(row["n_pairs"]) > 1]
             cells = "".join(
-                f"{float(row[v]):>10.4f}" if v in row else f"{'':>10}" for v in _COLUMNS
+                f"{float(row[v]):>10.4f}" if v in told and v in row else f"{'':>10}"
+                for v in _COLUMNS
             )
             note = f"m = {int(m)}" if m is not None else f"k = {int(row['k'])}"
             if name == "MaRI":
@@ -110,8 +148,15 @@ def summary(result: xr.Dataset | xr.DataTree) -> str:
 
 def as_json(result: xr.Dataset | xr.DataTree) -> dict[str, Any]:
     """Nested plain values; NaN becomes null, as JSON has none."""
-    if is_sweep(result) or is_benchmark(result):
-        rows = "probes" if is_sweep(result) else "values"
+    from croma_dask.embedding.rank_report import ranks_as_plain
+
+    kind = _kind(result)
+    if kind == "ranks":
+        return ranks_as_plain(cast("xr.DataTree", result))
+    rows = {
+        "sweep": "probes", "benchmark": "values", "breakdown": "cells", "explanation": "neighbors",
+    }.get(kind)  # fmt: skip
+    if rows is not None:
         return {
             "attrs": _plain(dict(result.attrs)),
             rows: [_plain(row) for row in to_frame(result).to_dict("records")],
@@ -130,14 +175,36 @@ def as_json(result: xr.Dataset | xr.DataTree) -> dict[str, Any]:
     return found
 
 
-def is_sweep(result: xr.Dataset | xr.DataTree) -> TypeGuard[xr.Dataset]:
-    """Whether a result is a probe sweep."""
-    return hasattr(result, "data_vars") and result.attrs.get("metric") == "probe_sweep"
+def _kind(result: Any) -> str:
+    """Kind of a result; ranks without their statistics have no table of their own."""
+    kind = kind_of(result)
+    if kind == "cohort":
+        raise SchemaError(f"expected a result of croma-dask; found {KINDS[kind]}: score it first")
+    return "unknown" if kind == "ranks" and "ranks" not in getattr(result, "children", ()) else kind
 
 
-def is_benchmark(result: xr.Dataset | xr.DataTree) -> TypeGuard[xr.Dataset]:
-    """Whether a result is an embedding benchmark."""
-    return hasattr(result, "data_vars") and result.attrs.get("metric") == "embedding_benchmark"
+def _own(kind: str) -> tuple[_Frame | None, _Text | None]:
+    """Find what lays a kind out that has a layout of its own: as a frame, and as text."""
+    if kind == "sweep":
+        return sweep_frame, sweep_summary
+    if kind == "benchmark":
+        return benchmark_frame, result_summary
+    # Imported for those who have such a thing: with them comes all that makes it.
+    if kind == "bootstrap":
+        from croma_dask.uncertainty.table import bootstrap_text
+
+        return None, bootstrap_text
+    if kind in ("breakdown", "explanation"):
+        from croma_dask.breakdown import text
+
+        if kind == "breakdown":
+            return text.breakdown_frame, text.breakdown_text
+        return text.explanation_frame, text.explanation_text
+    if kind == "ranks":
+        from croma_dask.embedding.rank_report import leaderboard, rank_text
+
+        return leaderboard, rank_text
+    return None, None
 
 
 def _nodes(result: Any) -> list[tuple[str, xr.Dataset]]:

@@ -39,7 +39,7 @@ def curve_of(
         skip_incomplete=skip_incomplete,
     )  # fmt: skip
     with contextlib.ExitStack() as keep:
-        found = searched(inputs, ListSpec(max(ks), 0), 1, merged(), active_client(), keep)
+        found = searched(inputs, ListSpec(max(ks), 0), 4, merged(), active_client(), keep)
         counts = [
             index_scores.count_neighbors(scope, neighbors, ks)
             for scope, neighbors in zip(inputs.scopes, found.neighbors, strict=True)

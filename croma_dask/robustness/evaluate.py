@@ -17,7 +17,12 @@ from croma_dask.index.spec import ListSpec
 from croma_dask.options import Options, merged
 from croma_dask.robustness.label import Shared, index_results, margin_result
 from croma_dask.robustness.near_ties import settle_k
-from croma_dask.robustness.preflight import preflight, require_candidates, warn_one_sided
+from croma_dask.robustness.preflight import (
+    preflight,
+    require_candidates,
+    warn_one_sided,
+    warn_same_split,
+)
 from croma_dask.robustness.request import Inputs, Request, prepare
 from croma_dask.robustness.reuse import reuse_or_search
 from croma_dask.search import Found, search
@@ -66,6 +71,7 @@ def evaluate(
         )
     inputs = prepare(features, manifest, names, evaluation_design, skip_incomplete=skip_incomplete)
     require_candidates(inputs.scopes)
+    warn_same_split(inputs.manifest)
     if request.k_candidates:
         warn_one_sided(inputs.scopes)
     if "CRoMa" in request.metrics:

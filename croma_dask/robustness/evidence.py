@@ -60,14 +60,17 @@ class Weights:
     ----------
     so, os
         (n,) weight of the SO and the OS neighbours, up to one factor common to both.
+    nearest
+        Distance at which a typed neighbour weighs 1: (n,) of each row, or of all.
     """
 
     so: F64
     os: F64
+    nearest: F64 | float
 
 
 def sample_weights(kind: NDArray[np.int8], distance: F64, k: int, tau: float) -> Weights:
-    """Weights of each row, scaled so that its nearest typed neighbour weighs 1.
+    """Weights of each row, scaled so that its nearest typed neighbour weighs 1 (inf: none).
 
     The scale cancels in SO / (SO + OS); without it a small tau would underflow to 0 / 0.
     """
@@ -75,7 +78,7 @@ def sample_weights(kind: NDArray[np.int8], distance: F64, k: int, tau: float) ->
     nearest = np.min(np.where(typed, d, np.inf), axis=1, initial=np.inf)
     with np.errstate(invalid="ignore", over="ignore"):
         weight = np.exp(-(d - nearest[:, None]) / tau)
-    return _split(kind[:, :k], np.where(typed, weight, 0.0))
+    return _split(kind[:, :k], np.where(typed, weight, 0.0), nearest)
 
 
 def pooled_weights(
@@ -85,7 +88,7 @@ def pooled_weights(
     typed, d = _typed(kind, distance, k)
     with np.errstate(under="ignore", over="ignore"):
         weight = np.exp(-(d - nearest) / tau)
-    return _split(kind[:, :k], np.where(typed, weight, 0.0))
+    return _split(kind[:, :k], np.where(typed, weight, 0.0), nearest)
 
 
 def _typed(kind: NDArray[np.int8], distance: F64, k: int) -> tuple[NDArray[np.bool_], F64]:
@@ -93,10 +96,12 @@ def _typed(kind: NDArray[np.int8], distance: F64, k: int) -> tuple[NDArray[np.bo
     return typed, np.where(typed, distance[:, :k], np.inf)
 
 
-def _split(kind: NDArray[np.int8], weight: F64) -> Weights:
+def _split(kind: NDArray[np.int8], weight: F64, nearest: F64 | float) -> Weights:
     # A sum along the neighbours of a row alone: the same bits whatever other rows are there.
     return Weights(
-        np.where(kind == SO, weight, 0.0).sum(axis=1), np.where(kind == OS, weight, 0.0).sum(axis=1)
+        np.where(kind == SO, weight, 0.0).sum(axis=1),
+        np.where(kind == OS, weight, 0.0).sum(axis=1),
+        nearest,
     )
 
 

@@ -78,8 +78,11 @@ class IndexScore:
     undefined_type
         (rows,) int8: 0 defined, 1 SS-dominated, 2 OO-dominated, 3 mixed, -1 not scored.
     so_evidence, os_evidence
-        (rows,) weight of the SO and the OS neighbours of each row within k, of one scale for the
-        whole cohort, so that their sums are what is pooled; 0 where undefined.
+        (rows,) weight of the SO and the OS neighbours of each row within k: their number, or of
+        MaRI relative to the row's nearest typed neighbour; 0 where undefined.
+    evidence_distance
+        (rows,) distance of that neighbour, which brings rows to one scale; NaN where undefined.
+        None of RI.
     curve
         (candidates,) pooled value at each.
     """
@@ -90,6 +93,7 @@ class IndexScore:
     undefined_type: NDArray[np.int8]
     so_evidence: F64
     os_evidence: F64
+    evidence_distance: F64 | None
     curve: F64
 
 
@@ -120,6 +124,7 @@ def score_index(
     values = np.full(n_rows, np.nan)
     undefined = np.full(n_rows, -1, np.int8)
     evidence = np.zeros((2, n_rows))
+    distance = None if tau is None else np.full(n_rows, np.nan)
     ks = list(dict.fromkeys([k, *candidates]))
     # Everything pooled is scaled to the nearest typed neighbour of the whole cohort at that k.
     nearest = {q: min(c.nearest[q] for c in counts) for q in ks}
@@ -140,9 +145,10 @@ def score_index(
                 weights = ev.sample_weights(kind, block.distance, k, tau)
                 top, bottom = weights.so, weights.so + weights.os
                 for pool in (*mine, own):
-                    part = pool.add(kind, block.distance)
-                    if pool is mine[0]:
-                        evidence[:, at] = part
+                    pool.add(kind, block.distance)
+                evidence[:, at] = weights.so, weights.os
+                assert distance is not None
+                distance[at] = np.where(defined, weights.nearest, np.nan)
             else:
                 evidence[:, at] = so, os
             values[at] = np.divide(top, bottom, out=np.full(top.shape, np.nan), where=defined)
@@ -160,7 +166,7 @@ def score_index(
     ratio = [_ratio(pooled[0, at], pooled[1, at]) for at in range(len(ks))]
     by_k = dict(zip(ks, ratio, strict=True))
     curve = np.array([by_k[q] for q in candidates])
-    return IndexScore(by_k[k], pairs, values, undefined, evidence[0], evidence[1], curve)
+    return IndexScore(by_k[k], pairs, values, undefined, evidence[0], evidence[1], distance, curve)
 
 
 class _Pool:
@@ -170,14 +176,13 @@ class _Pool:
         self.k, self.nearest, self.tau = k, nearest, tau
         self.so, self.os = GridSum(), GridSum()
 
-    def add(self, kind: NDArray[np.int8], distance: F64) -> tuple[F64, F64]:
-        """Add the rows of a block; return the weights of each."""
+    def add(self, kind: NDArray[np.int8], distance: F64) -> None:
+        """Add the rows of a block."""
         if self.tau is None or not np.isfinite(self.nearest):
-            return np.zeros(kind.shape[0]), np.zeros(kind.shape[0])
+            return
         part = ev.pooled_weights(kind, distance, self.k, self.tau, self.nearest)
         self.so.add(part.so)
         self.os.add(part.os)
-        return part.so, part.os
 
     def totals(self) -> tuple[float, float]:
         return self.so.value(), self.os.value()

@@ -90,6 +90,8 @@ def index_results(
             "curve": score.curve,
             "balanced_accuracy": choice.balanced_accuracy,
         }
+        if name == "MaRI":
+            values["evidence_distance"] = score.evidence_distance
         if shared.trial is not None:
             error = _error(inputs, shared.trial, choice.k, tau, score.value)
             for k in settled.possible:
@@ -112,6 +114,8 @@ def index_results(
             "k": ((), choice.k),
         }
         attrs = {"metric": name, **shared.attrs, "alpha": INDEX_ALPHA}
+        if name == "MaRI":
+            attrs["tau_choice"] = "recommended" if request.tau is None else "pinned"
         results[name] = _labelled(name, values, coords, attrs, inputs)
     return results
 

@@ -11,7 +11,14 @@ from croma_dask.cohort.design import Scope, supply_of
 from croma_dask.cohort.manifest import Manifest
 from croma_dask.errors import SupportError, SupportWarning, name_rows, warn
 
-__all__ = ["Unscoreable", "preflight", "require_candidates", "unscoreable", "warn_one_sided"]
+__all__ = [
+    "Unscoreable",
+    "preflight",
+    "require_candidates",
+    "unscoreable",
+    "warn_one_sided",
+    "warn_same_split",
+]
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,30 @@ def require_candidates(scopes: Sequence[Scope]) -> None:
     if not any(np.any(scope.group != scope.group[0]) for scope in scopes):
         raise SupportError(
             "no row has a single neighbour of another group in its scope; nothing can be scored"
+        )
+
+
+def warn_same_split(manifest: Manifest) -> None:
+    """Tell when label and confounder are two names of one thing.
+
+    Warns
+    -----
+    SupportWarning
+        Every label has one confounder level, and every level one label.
+    """
+    label, confounder = manifest.label, manifest.confounder
+    if len(confounder.names) != len(label.names):
+        return
+    # Where a label tells the level, and there are as many of the one as of the other, the level
+    # tells the label too.
+    level = np.zeros(len(label.names), np.int32)
+    level[label.codes] = confounder.codes
+    if np.array_equal(level[label.codes], confounder.codes):
+        names = manifest.names
+        warn(
+            f"{names.confounder!r} and the label {names.label!r} split the rows in the same way: "
+            "nothing is SO or OS, so nothing can be scored",
+            SupportWarning,
         )
 
 

@@ -96,9 +96,10 @@ class Request:
     def n_scores(self) -> int:
         """Per-sample values that the metrics hold, each with its cause.
 
-        RI and MaRI have the evidence of either type besides.
+        RI and MaRI have the evidence of either type besides, and MaRI the distance that it is
+        relative to.
         """
-        return 3 * len([name for name in self.metrics if name != "CRoMa"]) + 2 * len(self.m)
+        return sum({"RI": 3, "MaRI": 4}.get(name, 0) for name in self.metrics) + 2 * len(self.m)
 
     @property
     def spec(self) -> ListSpec:

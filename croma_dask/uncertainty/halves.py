@@ -65,8 +65,8 @@ def half_samples(
         Keep the statistics of all halves, as ``<statistic>_draws``, moved so that their mean is the
         value of the whole cohort.
     **options
-        Further arguments of ``score``. The columns, the design, the metrics, k, m and alpha are
-        those of the result; a pinned tau, an index, and names of the columns ``sample_id`` and
+        Further arguments of ``score``. The columns, the design, the metrics, k, m, alpha and a
+        pinned tau are those of the result; an index, and names of the columns ``sample_id`` and
         ``subset`` have to be given again.
 
     Returns
@@ -204,6 +204,9 @@ def _request(nodes: Mapping[str, xr.Dataset]) -> dict[str, Any]:
     for metric, dataset in nodes.items():
         if metric != "CRoMa":
             found["k_candidates"] = dataset["k_candidate"].values.tolist()
+            if dataset.attrs.get("tau_choice") == "pinned":
+                # Of a panel it is the same for all models.
+                found["tau"] = float(dataset["tau"].values.flat[0])
             continue
         m = dataset["m"].values
         found |= {"m": m.tolist() if m.ndim else int(m), "alpha": dataset.attrs["alpha"]}

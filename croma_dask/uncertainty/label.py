@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from croma_dask import schema
 from croma_dask.errors import SchemaError, name_items
 from croma_dask.panel.models import drop_model, is_panel
 from croma_dask.schema_uncertainty import OTHER, RESAMPLED, build_bootstrap, higher_is_better
@@ -151,7 +152,7 @@ def check_nodes(nodes: Mapping[str, xr.Dataset]) -> None:
         It is something else, or was made by an earlier version.
     """
     for metric, dataset in nodes.items():
-        made_of = ("sample_values",) if metric == "CRoMa" else ("so_evidence", "os_evidence")
+        made_of = schema.EVIDENCE.get(metric, ("sample_values",))
         needed = (*made_of, *RESAMPLED[metric], "undefined_type", "group_id")
         missing = [name for name in needed if name not in dataset]
         if missing:

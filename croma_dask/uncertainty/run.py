@@ -114,8 +114,11 @@ def bootstrap(
     draws = Draws(int(n_draws), groups.count, int(seed))
     drawn = {}
     for metric, dataset in nodes.items():
-        draw = draw_margin if metric == "CRoMa" else draw_index
-        drawn[metric] = draw(dataset, groups, draws, settings.n_threads)
+        drawn[metric] = (
+            draw_margin(dataset, groups, draws, settings.n_threads)
+            if metric == "CRoMa"
+            else draw_index(dataset, metric, groups, draws, settings.n_threads)
+        )
     about = describe(
         nodes, n_draws=n_draws, seed=seed, level=level, n_groups=groups.count,
         interval="percentile", neighbors="held fixed",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from croma_dask.robustness.pooling import Evidence
 from croma_dask.uncertainty.draws import Draws
 from croma_dask.uncertainty.groups import Groups
 
@@ -18,14 +19,19 @@ __all__ = ["draw_index", "draw_margin"]
 F64 = NDArray[np.float64]
 I32 = NDArray[np.int32]
 
+_FADED = 1e-250
+"""Evidence below which a draw is added up on a scale of its own, long before numbers underflow."""
 
-def draw_index(dataset: xr.Dataset, groups: Groups, draws: Draws, threads: int) -> dict[str, F64]:
+
+def draw_index(
+    dataset: xr.Dataset, metric: str, groups: Groups, draws: Draws, threads: int
+) -> dict[str, F64]:
     """Pooled RI or MaRI of every draw.
 
     Parameters
     ----------
-    dataset
-        RI or MaRI of a panel.
+    dataset, metric
+        RI or MaRI of a panel, and which of them.
     groups, draws
         Of its rows.
     threads
@@ -36,26 +42,60 @@ def draw_index(dataset: xr.Dataset, groups: Groups, draws: Draws, threads: int) 
     dict
         ``value``: (draws, models, 1); NaN where a draw has no evidence. Of RI exact; of MaRI the
         sums of the groups are added in the order of the groups.
+
+    Notes
+    -----
+    All draws share the scale of the nearest group, which makes them one product of matrices. A
+    draw whose own groups all lie so far behind it (tau is tiny then) that little is left of them is
+    added up again on the scale of the nearest drawn one: a group's evidence is at least 1 on its
+    own scale, so nothing that counts has been lost before that.
     """
     from croma_dask.kernels.resampled import resampled_sums
 
     n_models = dataset.sizes["model"]
     scored = groups.code >= 0
     code = groups.code[scored]
-    sums = np.empty((groups.count, 2 * n_models))
-    for at in range(n_models):
-        for side, name in enumerate(("so_evidence", "os_evidence")):
-            evidence = dataset[name].isel(model=at).values[scored]
-            sums[:, 2 * at + side] = np.bincount(code, evidence, minlength=groups.count)
+    parts = [
+        Evidence.of(dataset.isel(model=at), metric).rows(scored).by_part(code, groups.count)
+        for at in range(n_models)
+    ]
+    sums = np.column_stack([side for part in parts for side in part.scaled_to(part.nearest.min())])
     found = np.empty((draws.n_draws, 2 * n_models))
 
     def add(at: slice, times: I32) -> None:
         resampled_sums(times, sums, found[at])
+        for model, part in enumerate(parts):
+            _add_faded(times, part, found[at, 2 * model : 2 * model + 2])
 
     draws.each(add, threads)
     so, os = found[:, 0::2], found[:, 1::2]
     value = np.divide(so, so + os, out=np.full(so.shape, np.nan), where=so + os > 0.0)
     return {"value": value[:, :, None]}
+
+
+def _add_faded(times: I32, part: Evidence, found: F64) -> None:
+    """Add draws up again of whose evidence too little was left, each on its own scale.
+
+    Parameters
+    ----------
+    times
+        (draws, groups) how often each group was drawn.
+    part
+        Evidence of the groups.
+    found
+        (draws, 2) sums of SO and OS, which are replaced where they are small.
+    """
+    from croma_dask.kernels.resampled import resampled_sums
+
+    again = np.empty((1, 2))
+    for draw in np.flatnonzero(found.sum(axis=1) < _FADED):
+        drawn = np.flatnonzero(times[draw])
+        mine = part.rows(drawn)
+        nearest = mine.nearest.min()
+        if np.isfinite(nearest):
+            sums = np.column_stack(mine.scaled_to(nearest))
+            resampled_sums(times[draw, drawn][None], sums, again)
+            found[draw] = again
 
 
 def draw_margin(dataset: xr.Dataset, groups: Groups, draws: Draws, threads: int) -> dict[str, F64]:

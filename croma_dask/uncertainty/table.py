@@ -41,8 +41,9 @@ def bootstrap_text(result: xr.DataTree) -> str:
     if result.attrs.get("metric") != "bootstrap" or not hasattr(result, "children"):
         raise SchemaError("expected a result of bootstrap(), as it returned it or it was saved")
     attrs = result.attrs
+    what = "halves" if str(attrs["interval"]).startswith("half samples") else "draws"
     blocks = [
-        f"{attrs['n_draws']} draws of {attrs['n_groups']} groups ({attrs['resampled']}), seed "
+        f"{attrs['n_draws']} {what} of {attrs['n_groups']} groups ({attrs['resampled']}), seed "
         f"{attrs['seed']}; {100 * attrs['level']:g} % intervals ({attrs['interval']}); neighbours "
         f"{attrs['neighbors']}"
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from croma_dask.breakdown.text import breakdown_frame, breakdown_text, explanati
 from croma_dask.cli import CromaGroup
 from croma_dask.cli_breakdown import breakdown, explain
 from croma_dask.results import save
+from croma_dask.uncertainty.table import bootstrap_text
 from tests.helpers.cohorts import features, manifest
 
 MAIN = CromaGroup("croma-dask", commands=[breakdown, explain])
@@ -117,6 +119,44 @@ def test_breakdown__writes_whole_or_not_at_all(
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
+def test_tables__are_the_same_of_the_commands_and_of_save(
+    suffix: str, places: Any, run: Callable[..., Result], tmp_path: Path
+) -> None:
+    for name, made, arguments in (
+        ("cells", cd.breakdown(places["models"], "label"), ("breakdown", places["panel"])),
+        ("worst", cd.worst_groups(places["tree"], 2, m=1),
+         ("breakdown", places["result"], "--worst", 2, "--m", 1)),
+        ("why", cd.explain(places["store"], "s0007", confounder="center"),
+         ("explain", places["store"], "s0007", "--confounder", "center")),
+    ):  # fmt: skip
+        saved, written = tmp_path / f"{name}{suffix}", tmp_path / f"{name}-command{suffix}"
+        save(made, saved)
+        assert run(*arguments, "-q", "--out", written).exit_code == 0
+        assert written.read_bytes() == saved.read_bytes()
+        frame = cd.results.to_frame(made)
+        if suffix == ".csv":
+            found = pd.read_csv(saved, dtype=str, keep_default_na=False)
+        else:
+            content = json.loads(saved.read_text(encoding="utf-8"))
+            found = pd.DataFrame(content["neighbors" if name == "why" else "cells"])
+        assert found.columns.tolist() == frame.columns.tolist()
+        assert len(found) == len(frame)
+
+
+def test_summary__of_what_is_made_of_a_result_is_what_the_commands_print(places: Any) -> None:
+    result = places["tree"]
+    for made, text in (
+        (cd.breakdown(result, ("label", "confounder")), breakdown_text),
+        (cd.worst_groups(places["models"], 2, m=1), breakdown_text),
+        (cd.explain(places["store"], "s0007", confounder="center"), explanation_text),
+        (cd.bootstrap(places["models"], n_draws=5), bootstrap_text),
+    ):
+        assert cd.results.summary(made) == text(made)
+    with pytest.raises(cd.SchemaError, match="found a cohort: score it first"):
+        cd.results.summary(cd.open_cohort(places["store"]))
+
+
 def test_breakdown__long_tables_are_cut_and_counted() -> None:
     n = 60
     result = xr.Dataset(
@@ -178,7 +218,11 @@ def test_explain__writes_a_row_a_neighbour(
         (("breakdown", "{result}", "--by", "scanner"), 2, "cannot be broken down by 'scanner'"),
         (("breakdown", "{result}", "--metric", "X"), 2, "metric 'X' is not known"),
         (("breakdown", "{result}", "--worst", "2", "--min-defined", "99"), 4, "--min-defined"),
-        (("breakdown", "{result}", "--out", "x.json"), 2, "--out is .csv, .zarr or .nc here"),
+        (("breakdown", "{result}", "--order", "f0"), 2, "--order is an option of --worst N"),
+        (("breakdown", "{result}", "--min-defined", "1"), 2, "--min-defined is an option of"),
+        (("breakdown", "{result}", "--model", "a"), 2, "--model is an option of --worst N"),
+        (("breakdown", "{result}", "--m", "2"), 2, "--m is an option of --worst N"),
+        (("breakdown", "{result}", "--worst", "2", "--by", "label"), 2, "--by and --worst are"),
         (("breakdown", "{result}", "--out", "x.txt"), 2, "ends in '.txt'"),
         (("explain", "{store}", "s00003", "--confounder", "center"), 2, "did you mean 's0003'"),
         (("explain", "{store}", "s0003"), 2, "--confounder"),

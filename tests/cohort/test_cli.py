@@ -86,6 +86,47 @@ def test_ingest__quiet_and_manifest_carried_by_the_features(tmp_path: Path):
     assert StoredCohort(tmp_path / "c.zarr").columns == ["sample_id", "label"]
 
 
+def test_ingest__says_that_rows_are_matched_by_position(files, tmp_path: Path):
+    line = "rows matched by position (x.npy carries no ids)"
+    assert line in run("ingest", *files, *ROLES).stdout.splitlines()
+    assert "rows by position" in run("info", files[2]).stdout
+    table = pd.read_csv(files[1], dtype=str).assign(f0=1.0, f1=np.arange(40.0))
+    table.rename(columns={"tile": "sample_id"}).to_parquet(tmp_path / "x.parquet")
+    table = table.rename(columns={"tile": "sample_id"})[["sample_id", "diagnosis"]]
+    table.to_csv(tmp_path / "ids.csv", index=False)
+    out = tmp_path / "ids.zarr"
+    by_id = run("ingest", tmp_path / "x.parquet", tmp_path / "ids.csv", out)
+    assert by_id.exit_code == 0, by_id.output
+    assert "by position" not in by_id.output
+    assert "rows by id" in run("info", out).stdout
+
+
+def test_ingest__says_which_columns_scoring_will_miss(files):
+    """The command that it names works, and so does what the error of scoring names."""
+    renamed = Path(files[1]).read_text(encoding="utf-8").replace("slide_id", "slide")
+    Path(files[1]).write_text(renamed.replace(",s0,\n", ",s0,A\n"), encoding="utf-8")
+    done = run("ingest", *files, "--sample-id", "tile")
+    assert done.exit_code == 0
+    assert done.stderr.splitlines()[-1] == (
+        "note: no column 'label', 'group_id' among 'tile', 'diagnosis', 'slide', 'center', "
+        "'sample_id': score with --label COLUMN --group COLUMN, or ingest again with "
+        "--label COLUMN --group COLUMN --overwrite"
+    )
+    asked = ["score", files[2], "--metrics", "CRoMa", "--m", "1", "-q", "--confounder"]
+    for confounder in ("center", "label"):
+        refused = run(*asked, confounder)
+        assert refused.exit_code == 2
+        assert "no column 'label', 'group_id' (it has" in refused.stderr
+        assert "label (label=, --label) and which is the group (group=, --group)" in refused.stderr
+    columns = ["--label", "diagnosis", "--group", "slide"]
+    scored = run(*asked, "center", *columns)
+    assert scored.exit_code == 0, scored.output
+    again = run("ingest", *files, "--sample-id", "tile", *columns, "--overwrite")
+    assert "note:" not in again.stderr
+    quiet = run("ingest", *files, "--sample-id", "tile", "--overwrite", "-q")
+    assert quiet.output == ""
+
+
 def test_ingest__id_columns_by_comma_or_repeated(files):
     for i, form in enumerate(
         [["--id-columns", "slide_id, tile"], ["--id-columns", "slide_id", "--id-columns", "tile"]]
@@ -101,7 +142,9 @@ def test_ingest__id_columns_by_comma_or_repeated(files):
         (["ingest", "X", "M", "C"], "--group slide_id"),
         (["ingest", "X", "M", "C", *ROLES, "--label", "nope"], "label column 'nope'"),
         (["ingest", "none.npy", "M", "C"], "there is no none.npy"),
-        (["ingest", "X", "none.csv", "C"], "none.csv"),
+        (["ingest", "X", "none.csv", "C"], "error: there is no none.csv"),
+        (["ingest", "X", "none.parquet", "C"], "error: there is no none.parquet"),
+        (["ingest", "X", "none.h5ad", "C"], "error: there is no none.h5ad"),
         (["ingest", "X"], "two or three paths"),
         (["ingest"], "Missing argument"),
         (["ingest", "X", "M", "C", "--dtype", "int8"], "int8"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from croma_dask.cohort import StoredCohort, ingest, write_cohort
+from croma_dask.cohort.layout import Column
 from croma_dask.cohort.readers.tables import read_manifest
+from croma_dask.cohort.remarks import warn_alike
 from croma_dask.cohort.text import as_frame, factorize_text, match_keys, to_text
 from croma_dask.errors import InputWarning, SchemaError
 
@@ -239,3 +243,62 @@ def test_frame__mapping_of_unequal_columns():
         as_frame({"a": [1, 2], "b": [1]})
     with pytest.raises(SchemaError, match="more than one column named 'a'"):
         as_frame(pd.DataFrame([[1, 2]], columns=["a", "a "]))
+
+
+def alike(*columns: list[str], names: str = "abc", **options: Any) -> list[str]:
+    """Write a cohort with these columns; return what was warned of."""
+    n = len(columns[0])
+    frame = {"sample_id": [f"s{i}" for i in range(n)]} | dict(zip(names, columns, strict=False))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        write_cohort("memory://alike.zarr", np.ones((n, 2)), frame, overwrite=True, **options)
+    assert {one.category for one in said} <= {InputWarning}
+    return [str(one.message) for one in said]
+
+
+def test_levels_that_look_alike__are_named_with_their_counts():
+    said = alike(
+        ["Aachen"] * 8 + ["aachen"] * 2 + ["Bonn"] * 2,
+        ["T cell", "Tcell", "T  cell", "B cell"] * 3,
+        ["caf\u00e9"] * 6 + ["cafe\u0301"] * 6,
+    )
+    assert said[0] == (
+        "column 'a' has levels that differ only in case or blanks, and are different ones (rows of "
+        "each): 'Aachen' (8), 'aachen' (2); if they mean the same, write them alike"
+    )
+    assert "'T  cell' (3), 'T cell' (3), 'Tcell' (3); if" in said[1]
+    assert "column 'c'" in said[2]
+    assert len(said) == 3
+
+
+def test_levels_that_look_alike__once_for_a_column_of_two_names_and_missing_cells():
+    (said,) = alike(["x", "X", "", "y"] * 3, label="a")
+    assert "column 'a'" in said
+    assert "'X' (3), 'x' (3)" in said
+
+
+@pytest.mark.parametrize(
+    ("column", "options"),
+    [
+        (["1 2", "12"] * 6, {}),
+        (["a", "b", "a b"] * 4, {}),
+        ([f"{'abcdef'[i // 2]}{'xX'[i % 2]}" for i in range(12)], {}),
+        ([f"{'abcdef'[i // 2]}{'xX'[i % 2]}" for i in range(12)], {"sample_id": "a"}),
+        (["x", "X"] * 6, {"id_columns": ["a", "sample_id"]}),
+    ],
+)
+def test_levels_that_look_alike__numbers_ids_and_names_of_rows_are_let_be(
+    column: list[str], options: dict[str, Any]
+):
+    assert alike(column, **options) == []
+
+
+def test_levels_that_look_alike__cost_nothing_and_many_are_let_be():
+    n = 1_000_000
+    codes = (np.arange(n) % 10_000).astype(np.int32)
+    levels = sorted(["X0", *(f"x{i}" for i in range(9_999))])
+    start = time.perf_counter()
+    with pytest.warns(InputWarning, match="'X0' .100., 'x0' .100."):
+        warn_alike([Column("c", "category", codes, levels)])
+    assert time.perf_counter() - start < 0.5
+    warn_alike([Column("c", "category", codes, [*levels, "x_"])])

@@ -131,7 +131,8 @@ def test_unique__advice_is_what_helps():
     assert "id_columns" not in gaps
     for exact in (frame.iloc[[0, 1, 0]], frame[["tile"]]):
         text = message(exact)
-        assert "rows 0, 2 are equal in every other column too" in text
+        assert "rows 0, 2 are equal in every other column of the manifest too" in text
+        assert "leave all but one out, or an id is wrong" in text
         assert "id_columns" not in text
         assert "subset column" not in text
 

@@ -858,6 +858,7 @@ def test_source__carries_no_path_of_this_machine(tmp_path: Path, rng):
         "features": "x.npy",
         "manifest": "m.csv",
         "reader": "npy",
+        "rows": "by position",
     }
 
 

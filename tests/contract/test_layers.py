@@ -26,7 +26,7 @@ LAYERS: list[set[str]] = [
     {"cli_options"},
     {"report"},
     {"plotting"},
-    {"breakdown", "downstream", "notebook", "plan", "results", "score", "uncertainty"},
+    {"breakdown", "downstream", "notebook", "plan", "plans", "results", "score", "uncertainty"},
     {"panel"},
     {"robustness", "probe", "embedding"},
     {"search"},
@@ -39,7 +39,16 @@ LAYERS: list[set[str]] = [
     {"index"},
     {"cohort"},
     {"kinds", "schema_benchmark", "schema_breakdown", "schema_panel", "schema_uncertainty"},
-    {"schema", "memory", "options", "errors", "progress", "fingerprint", "markup"},
+    {
+        "schema",
+        "memory",
+        "options",
+        "errors",
+        "progress",
+        "fingerprint",
+        "markup",
+        "whole_files",
+    },
     {"kernels"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -132,6 +132,7 @@ def test_choose_rows__draws_its_sample_of_the_rows_that_are_left(
     )
 
 
+@pytest.mark.filterwarnings("ignore:column .label. has levels that differ only in case")
 def test_choose_rows__of_a_store_are_those_of_its_frame(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     frame = table(rng.choice(["b", "B", "a10", "a9", ""], 60), rng.choice(["u", "V", ""], 60))

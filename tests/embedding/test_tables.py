@@ -38,8 +38,8 @@ from croma_dask.embedding.tables import (
     table_lines,
     wide_table,
 )
-from croma_dask.embedding.whole_files import write_lines, write_whole
 from croma_dask.errors import SchemaError
+from croma_dask.whole_files import write_lines, write_whole
 
 BIO: Group = "bio_conservation"
 BATCH: Group = "batch_mixing"

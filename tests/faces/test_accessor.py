@@ -131,9 +131,9 @@ def test_accessor__tab_shows_what_applies(store: str, scored: Callable) -> None:
     assert public(tree.croma) == OF_RESULTS
     assert public(tree["RI"].to_dataset().croma) == OF_RESULTS
     sweep = xr.Dataset(attrs={"metric": "probe_sweep"})
-    assert public(sweep.croma) == {"summary", "to_frame", "save", "plot"}
+    assert public(sweep.croma) == {"summary", "to_frame", "save", "plot", "report"}
     drawn = xr.Dataset(attrs={"metric": "bootstrap"})
-    assert public(drawn.croma) == {"to_frame", "save", "plot"}
+    assert public(drawn.croma) == {"summary", "to_frame", "save", "plot"}
     # Of something unknown, the functions themselves say what they miss.
     assert public(xr.Dataset().croma) == OF_COHORTS | OF_RESULTS
 
@@ -155,13 +155,23 @@ def test_accessor__what_does_not_apply_is_refused_by_name(store: str, scored: Ca
     }  # fmt: skip
     assert calls.keys() == OF_COHORTS
     for name, given in calls.items():
-        told = rf"this is a result; .croma.{name} is for a cohort. What it has here: bootstrap, "
+        told = rf"this is a result of score\(\); .croma.{name} is for a cohort. What it has here: b"
         with pytest.raises(cd.SchemaError, match=told):
             getattr(result.croma, name)(**given)
         with pytest.raises(AttributeError, match=told):
             getattr(tree.croma, name)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = tree.croma.nothing
+
+
+@pytest.mark.parametrize("metric", ["probe_sweep", "embedding_benchmark"])
+def test_accessor__report_takes_what_the_function_takes(
+    metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = importlib.import_module("croma_dask.report")
+    monkeypatch.setattr(home, "report", lambda data, path, **_: (data, path))
+    other = xr.Dataset(attrs={"metric": metric})
+    assert other.croma.report("r.html") == (other, "r.html")
 
 
 def test_accessor__plots_are_those_of_the_result(store: str, scored: Callable) -> None:

@@ -13,12 +13,14 @@ import pytest
 import xarray as xr
 from click.testing import CliRunner
 
+from croma_dask import results
 from croma_dask.cli import CromaGroup
 from croma_dask.cli_rank import rank
 from croma_dask.embedding.outcome import BATCH_METRICS, BIO_METRICS
-from croma_dask.embedding.rank_report import leaderboard, with_ranks
+from croma_dask.embedding.rank_report import leaderboard, rank_text, with_ranks
 from croma_dask.embedding.rank_statistics import rank_statistics
 from croma_dask.embedding.ranks import rank_embeddings
+from croma_dask.errors import SchemaError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "ranks.md"
 METHODS = {"PCA": 0.0, "scVI": 0.15, "Geneformer": -0.1, "UCE": 0.12}
@@ -67,6 +69,29 @@ def test_rank__prints_positions_and_tests(tables: list[str]) -> None:
     assert "Against PCA" in told
     assert "Against UCE" in told
     assert told == run(*tables[::-1], "--baseline", "PCA,UCE", "--draws", "200").output
+
+
+def test_ranks__are_told_and_saved_as_other_results_are(tables: list[str], tmp_path: Path) -> None:
+    ranks = rank_embeddings(tables)
+    statistics = rank_statistics(ranks, n_draws=50)
+    tree = with_ranks(ranks, statistics)
+    assert results.summary(tree) == rank_text(tree)
+    pd.testing.assert_frame_equal(results.to_frame(tree), leaderboard(tree))
+    for suffix in (".csv", ".json"):
+        results.save(tree, tmp_path / f"saved{suffix}")
+        run(*tables, "--draws", "50", "--out", str(tmp_path / f"written{suffix}"), "-q")
+        saved, written = (
+            (tmp_path / f"{name}{suffix}").read_text(encoding="utf-8").splitlines()
+            for name in ("saved", "written")
+        )
+        # All but the second at which they were made.
+        assert [a for a in saved if '"created"' not in a] == [
+            b for b in written if '"created"' not in b
+        ]
+    for part in (ranks, statistics):
+        assert len(results.to_frame(part)), "texts among the values do no harm"
+        with pytest.raises(SchemaError, match="ranks and their statistics together"):
+            results.summary(part)
 
 
 def test_rank__passes_its_options_on(tables: list[str]) -> None:

@@ -212,9 +212,9 @@ def test_long_tables__are_cut_and_say_so(
     monkeypatch.setattr("croma_dask.notebook.MAX_ROWS", 3)
     page = Page(scored(store).croma._repr_html_())
     assert len(page.rows) == 1 + 3
-    assert "And 1 rows more" in page.words
+    assert "And 1 more row" in page.words
     assert "lines more" in repr(panel.croma)
-    assert "And 33 rows more" in panel.croma.breakdown(("label", "center")).croma._repr_html_()
+    assert "And 33 more rows" in panel.croma.breakdown(("label", "center")).croma._repr_html_()
 
 
 def test_others__are_shown_too() -> None:
@@ -452,6 +452,21 @@ def test_progress__short_or_quiet_steps_leave_nothing(
     assert not progress._timer.is_alive(), "nothing is left to run"
     assert not notebook.outputs
     assert not capsys.readouterr().err
+
+
+def test_progress__draws_nothing_after_its_end(notebook: Notebook) -> None:
+    """As the timer's thread does that has waited for the lock while the step ended."""
+    with Progress("search", 2) as progress:
+        progress.advance(1)
+    (last,) = notebook.outputs
+    assert "took" in last["text/plain"]
+    progress.advance(0)
+    assert notebook.outputs == [last]
+    with Progress("short", 2) as short:
+        pass
+    n_outputs = len(notebook.outputs)
+    short.advance(0)
+    assert len(notebook.outputs) == n_outputs
 
 
 def test_progress__is_shown_before_the_first_task_is_over(

@@ -75,8 +75,8 @@ def test_degradation_curve__draws_means_band_and_chance(ax: Any) -> None:
     np.testing.assert_allclose(low, LOW, rtol=0, atol=1e-15)
     np.testing.assert_allclose(high, HIGH, rtol=0, atol=1e-15)
     assert set(chance.get_ydata()) == {0.25}
-    assert ax.get_xlabel() == "Cramer's V of label and confounder in the training rows [1]"
-    assert ax.get_ylabel() == "balanced accuracy of the probe [1]"
+    assert ax.get_xlabel() == "Cramer's V of label and confounder in the training rows"
+    assert ax.get_ylabel() == "balanced accuracy of the probe"
     assert legend(ax) == ["in_domain", "chance (1/4)"]
 
 

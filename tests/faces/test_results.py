@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -243,12 +244,12 @@ def test_save__that_fails_leaves_nothing_and_what_was_there(
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     full = OSError(errno.ENOSPC, "No space left on device")
     if late:
-        import os
 
         def no_room(*args: Any, **kwargs: Any) -> None:
             raise full
 
-        monkeypatch.setattr(os, "replace", no_room)
+        for name in ("replace", "rename"):
+            monkeypatch.setattr(os, name, no_room)
     else:
         method = {".zarr": "to_zarr", ".nc": "to_netcdf"}.get(suffix)
         target: Any = xr.DataTree if method else pd.DataFrame if suffix == ".csv" else Path
@@ -266,6 +267,34 @@ def test_save__that_fails_leaves_nothing_and_what_was_there(
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
     with pytest.raises(SchemaError, match="exists already"):
         save(result, path)
+
+
+def test_save__puts_the_old_result_back_where_the_new_one_cannot_be_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old folder is out of the way by then."""
+    path = tmp_path / "r.zarr"
+    attrs = {"metric": "RI", "croma_dask_version": "0.1.0"}
+    old, new = (xr.Dataset({"value": value}, attrs=attrs) for value in (0.25, 0.75))
+    save(old, path)
+    rename, failed = os.rename, []
+
+    def fails(source: Any, target: Any) -> None:
+        if Path(target) == path and not path.exists() and not failed:
+            failed.append(source)
+            raise OSError(errno.EIO, "Input/output error")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fails)
+    with pytest.raises(OSError, match="Input/output error"):
+        save(new, path, overwrite=True)
+    monkeypatch.undo()
+    assert len(failed) == 1
+    assert list(tmp_path.iterdir()) == [path]
+    with cd.open_result(path) as found:
+        assert found.identical(old)
+    save(new, path, overwrite=True)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("suffix", FORMATS)

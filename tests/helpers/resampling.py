@@ -24,6 +24,22 @@ def pooled(so: np.ndarray, os: np.ndarray, draws: list[np.ndarray]) -> np.ndarra
     return np.array(out)
 
 
+def pooled_mari(node: xr.Dataset, draws: list[np.ndarray]) -> np.ndarray:
+    """MaRI of rows that are put together, on the scale of the nearest of them."""
+    so, os = node["so_evidence"].values, node["os_evidence"].values
+    distance = np.where(so + os > 0, node["evidence_distance"].values, np.inf)
+    out = []
+    for rows in draws:
+        rows = rows[np.isfinite(distance[rows])]
+        if not rows.size:
+            out.append(np.nan)
+            continue
+        weight = np.exp(-(distance[rows] - distance[rows].min()) / node["tau"].item())
+        top = (so[rows] * weight).sum()
+        out.append(top / (top + (os[rows] * weight).sum()))
+    return np.array(out)
+
+
 def margins(
     values: np.ndarray, subset: np.ndarray, alpha: float, draws: list[np.ndarray]
 ) -> dict[str, np.ndarray]:
@@ -46,6 +62,8 @@ def statistics(node: xr.Dataset, n_draws: int, seed: int) -> dict[str, np.ndarra
     """Statistics of every draw, of one model and one radius."""
     group = node["group_id"].values.astype(str)
     draws = drawn_rows(group, node["undefined_type"].values >= 0, n_draws, seed)
+    if "evidence_distance" in node:
+        return {"value": pooled_mari(node, draws)}
     if "so_evidence" in node:
         return {"value": pooled(node["so_evidence"].values, node["os_evidence"].values, draws)}
     subset = node["sample_subset"].values.astype(str)

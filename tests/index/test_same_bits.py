@@ -150,7 +150,7 @@ def test_memory__changes_the_ranges_and_no_bit() -> None:
     with engine("small"):
         expected = score(cohort)
     embedding, spec = Embedding(cohort.x, None), ListSpec(8, 4)
-    fixed = memory.manifest_bytes(3_000, n_scores=10)
+    fixed = memory.manifest_bytes(3_000, n_scores=11)
     cost = layout.range_cost(embedding, spec.clipped(3_000))
     counts = []
     for rows in (memory.SMALLEST_RANGE, 700, 1_500):

@@ -166,6 +166,7 @@ def score() -> Callable[..., xr.DataTree]:
         ({"k_candidates": (5,)}, r"RI has k_candidates = \[5\], and \[5, 11\] in 'one'"),
         ({"alpha": 0.2}, "CRoMa has the alpha 0.2, and 0.1 in 'one'"),
         ({"group": "sample_id"}, "RI has the group column 'sample_id', and 'group_id' in 'one'"),
+        ({"tau": 0.05}, "MaRI has the choice of tau 'pinned', and 'recommended' in 'one'"),
         ({"confounder": "site"}, "RI has the confounder column 'site', and 'center' in 'one'"),
     ],
 )
@@ -177,6 +178,16 @@ def test_combine_results__of_another_request_is_refused(
     other = score(frame=frame, **changed)
     with pytest.raises(SchemaError, match="'two' is not of the same request as 'one': .*" + said):
         cd.combine_results({"one": singles[NAMES[0]], "two": other})
+
+
+def test_combine_results__of_another_pinned_tau_is_refused(score: Callable) -> None:
+    one = score(tau=0.05)
+    with pytest.raises(SchemaError, match=r"MaRI has a pinned tau = 0\.2, and 0\.05 in 'one'"):
+        cd.combine_results({"one": one, "two": score(tau=0.2)})
+    with pytest.warns(cd.InputWarning, match="same embedding"):
+        panel = cd.combine_results({"one": one, "two": score(tau=0.05)})
+    assert panel["MaRI"].attrs["tau_choice"] == "pinned"
+    assert panel["MaRI"].tau.values.tolist() == [0.05, 0.05]
 
 
 def test_combine_results__of_other_rows_is_refused(
@@ -234,7 +245,7 @@ def test_combine_results__of_the_same_embedding_warns(singles: dict[str, xr.Data
         (xr.Dataset(), "found a Dataset"),
         ({"a": 3}, "expected a result of croma-dask .* found a int"),
         ({"": xr.Dataset(attrs={"metric": "RI"})}, "no name of a model"),
-        ({"a\n": xr.Dataset(attrs={"metric": "RI"})}, "no name of a model"),
+        ({"a\nb": xr.Dataset(attrs={"metric": "RI"})}, "no name of a model"),
         ({"a": xr.Dataset(attrs={"metric": "RI"})}, "'a' is no result of scoring"),
         ({1: xr.Dataset(attrs={"metric": "RI"}), "1": None}, "two models have the same name"),
     ],

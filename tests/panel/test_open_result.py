@@ -16,7 +16,7 @@ import zarr
 import croma_dask as cd
 from croma_dask.results import open_result, save, summary, to_frame
 from tests.helpers.compare import assert_same_bits
-from tests.panel.conftest import NAMES, make_arrays, make_frame
+from tests.panel.conftest import NAMES, N, make_arrays, make_frame
 
 SUFFIXES = [".zarr", ".nc"]
 
@@ -38,6 +38,9 @@ def test_open_result__gives_back_what_was_saved(
             assert type(found) is type(result)
             assert found.identical(result)
             assert found.attrs == result.attrs
+            nodes = getattr(found, "children", {"": found})
+            for name, node in nodes.items():
+                assert list(node.coords) == list((result[name] if name else result).coords)
             assert summary(found) == summary(result)
             assert to_frame(found).equals(to_frame(result))
 
@@ -54,6 +57,30 @@ def test_open_result__reads_samples_when_they_are_asked_for(
             if panel["CRoMa"][name].dtype == object:
                 assert variable.dtype == object, name
         assert node.label.values.tolist() == panel["CRoMa"].label.values.tolist()
+
+
+def test_open_result__of_netcdf_reads_no_text_of_samples(
+    panel: xr.DataTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """xarray would read each such column whole, only to learn that it holds texts."""
+    place = tmp_path / "r.nc"
+    save(only(panel, "CRoMa"), place)
+    read: list[str] = []
+    real = h5py.Dataset.__getitem__
+
+    def counting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if h5py.check_string_dtype(self.dtype) and self.size >= N:
+            read.append(self.name)
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", counting)
+    with open_result(place) as found:
+        assert read == []
+        assert found["CRoMa"].label[:5].values.tolist() == panel["CRoMa"].label.values[:5].tolist()
+        assert read == ["/CRoMa/label"], "and the counting counts"
+        save(only(panel, "CRoMa"), place, overwrite=True)
+        with pytest.raises(cd.StoreError, match="was written again while a result of it was open"):
+            found["CRoMa"].group_id.compute()
 
 
 @pytest.mark.parametrize("suffix", [".zarr", pytest.param(".nc", marks=pytest.mark.slow)])

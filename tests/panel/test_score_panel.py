@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import warnings
 from pathlib import Path
@@ -17,6 +18,7 @@ from croma_dask.cohort.store import StoredCohort
 from croma_dask.panel import scoring
 from croma_dask.panel.models import drop_model
 from croma_dask.panel.names import file_name
+from croma_dask.robustness.request import Request
 from croma_dask.schema import METRICS
 from croma_dask.schema_panel import RANKS
 from tests.helpers.compare import assert_same_bits
@@ -182,10 +184,22 @@ def test_score__says_how_to_name_models(stores: dict[str, str]) -> None:
         ([x, x], f"cohort 1 of 2 has no name of its own .it is a ndarray.; {by_name}"),
         ([place, cd.open_cohort(place).isel(sample=slice(9)).drop_attrs()], "cohort 2 of 2"),
         ({1: place, "1": place}, "two models have the same name"),
+        ({"a": place, " a ": place}, "two models have the same name"),
         ({" ": place}, "no name of a model"),
     ):
         with pytest.raises(cd.SchemaError, match=said):
             cd.score(cohorts, **ARGUMENTS)
+
+
+def test_score__blanks_around_a_name_are_none_of_it(
+    stores: dict[str, str], singles: dict[str, xr.DataTree]
+) -> None:
+    """Nobody sees them in a table, and `sel(model="UNI")` would find nothing."""
+    places = {" UNI\n": stores[NAMES[0]], "two words ": stores[NAMES[1]]}
+    found = cd.score(places, metrics="RI", confounder="center", k_candidates=5)
+    assert found["RI"].model.values.tolist() == ["UNI", "two words"]
+    combined = cd.combine_results({"UNI ": singles[NAMES[0]], "b": singles[NAMES[1]]})
+    assert combined["RI"].model.values.tolist() == ["UNI", "b"]
 
 
 @pytest.mark.parametrize("name", [*NAMES, "..", "a" * 400, "é" * 200, "C:\\x", "~"])
@@ -301,6 +315,113 @@ def test_score__takes_nothing_over_that_is_of_something_else(
         cohorts[NAMES[0]] = cd.write_cohort(tmp_path / "new.zarr", x * 2 + 1, make_frame())
     cd.score(cohorts, **{**ARGUMENTS, "scratch": scratch, **changed})
     assert failing[2:] == list(cohorts.values())
+
+
+def test_score__with_kept_neighbours_takes_no_results_over(
+    stores: dict[str, str], panel: xr.DataTree, failing: list[Any], tmp_path: Path
+) -> None:
+    """Those of the model that is done have to be there, too; and once they are, they serve."""
+    scratch = str(tmp_path / "s")
+    with pytest.raises(KeyboardInterrupt):
+        cd.score(stores, scratch=scratch, **ARGUMENTS)
+    call: dict[str, Any] = {"scratch": scratch, "keep_neighbors": tmp_path / "kept", **ARGUMENTS}
+    found = cd.score(stores, **call)
+    assert failing[2:] == list(stores.values())
+    assert_same_panels(found, panel)
+    for name in NAMES:
+        cd.open_neighbors(tmp_path / "kept" / file_name(name)).close()
+    again = cd.score(stores, **call)
+    assert all(again["CRoMa"].neighbors_reused.values)
+
+
+class Index:
+    """An index as far as a result depends on it: its kind and the name of its build."""
+
+    def __init__(self, kind: str, build_id: str) -> None:
+        self.kind, self.build_id = kind, build_id
+
+
+@pytest.mark.parametrize(
+    ("wanted", "used", "taken"),
+    [("ivf", "ivf", False), ("auto", "ivf", False), ("auto", "exact", True)],
+)
+def test_score__takes_nothing_over_of_an_index_that_was_built_again(
+    wanted: str, used: str, taken: bool, stores: dict[str, str], monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Found through other clusters it is another result; what is exact is none of the index's."""
+    calls: list[str] = []
+    real = scoring.evaluate
+
+    def evaluate(cohort: Any, manifest: Any, names: Any, design: Any, *_: Any, **kw: Any) -> Any:
+        calls.append(cohort.url)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        request = Request.of("CRoMa", m=1)
+        found = real(cohort, manifest, names, design, request, **kw)
+        found["CRoMa"].attrs["index"] = used
+        return found
+
+    builds = ["first", "second"]
+    monkeypatch.setattr(scoring, "evaluate", evaluate)
+    monkeypatch.setattr(
+        "croma_dask.panel.finished.find_built",
+        lambda embedding, kind: Index(kind, f"{builds[0]} {embedding.fingerprint}"),
+    )
+    call: dict[str, Any] = {"confounder": "center", "metrics": "CRoMa", "m": 1, "index": wanted}
+    call["scratch"] = str(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        cd.score(stores, **call)
+    builds.pop(0)
+    cd.score(stores, keep_scratch=True, **call)
+    assert calls[2:] == list(stores.values())[1 if taken else 0 :]
+    calls[:] = ["", ""]
+    cd.score(stores, **call)
+    assert calls[2:] == [], "and of the same build everything"
+
+
+def test_score__of_a_paired_panel_that_is_resumed_warns_as_the_run_itself(
+    failing: list[Any], tmp_path: Path
+) -> None:
+    arrays, frame = make_paired()
+    frame.loc[frame.subset == "three", "label"] = "a"
+    places = [
+        cd.write_cohort(tmp_path / f"{at}.zarr", x, frame)
+        for at, x in enumerate(arrays.values())
+    ]  # fmt: skip
+    call: dict[str, Any] = {"confounder": "center", "metrics": "CRoMa", "m": 1}
+    call |= {"design": "paired_2x2", "skip_incomplete": True}
+
+    def said(**more: Any) -> list[str]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with contextlib.suppress(KeyboardInterrupt):
+                cd.score(places, **call, **more)
+        return [str(one.message) for one in caught]
+
+    interrupted = said(scratch=str(tmp_path / "s"))
+    assert len(failing) == 2
+    resumed = said(scratch=str(tmp_path / "s"))
+    assert len(failing) == 2 + 2
+    fresh = said()
+    assert [text for text in fresh if "three" in text], "of the subset that is skipped"
+    assert resumed == fresh
+    assert [text.removeprefix("'0': ") for text in interrupted] == fresh, "those of the first model"
+
+
+def test_score__a_model_that_fails_is_told_with_the_warnings_before(
+    failing: list[Any], stores: dict[str, str]
+) -> None:
+    call: dict[str, Any] = {"confounder": "center", "metrics": "CRoMa", "m": 30}
+    with pytest.warns(cd.SupportWarning) as told, pytest.raises(KeyboardInterrupt):
+        cd.score(stores, **call)
+    assert all(str(one.message).startswith(f"{NAMES[0]!r}: ") for one in told)
+    assert all(one.filename == __file__ for one in told), "at the line of who called"
+    failing.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(KeyboardInterrupt):
+            cd.score(stores, **call)
 
 
 def test_score__another_version_takes_nothing_over(

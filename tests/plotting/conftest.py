@@ -89,7 +89,10 @@ def drawn(panel: xr.DataTree) -> xr.DataTree:
                 f"{name}_rank_low": xr.ones_like(at),
                 f"{name}_rank_high": 3.0 * xr.ones_like(at),
             }
-        attrs = {"metric": "bootstrap", "resampled_metric": metric, "level": 0.9, "n_draws": 50}
+        attrs = {
+            "metric": "bootstrap", "resampled_metric": metric, "level": 0.9, "n_draws": 50,
+            "resampled": "slide_id", "interval": "percentile", "neighbors": "held fixed",
+        }  # fmt: skip
         nodes[metric] = xr.Dataset(values, attrs=attrs)
     return xr.DataTree.from_dict(nodes)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import croma_dask as cd
 from croma_dask import plotting
 from croma_dask.errors import SchemaError
 from croma_dask.plotting import PlotAccessor, theme
@@ -68,19 +69,35 @@ def test_accessor__lists_what_suits(
 
 @pytest.mark.parametrize("name", PLOTS)
 def test_accessor__an_unsuitable_plot_says_what_it_needs(name: str) -> None:
-    with pytest.raises(SchemaError, match=f"^{name} is drawn of a .*; this is none, of which"):
+    told = f"^{name} is drawn of a .*; this is no object of croma-dask, of which there are no plots"
+    with pytest.raises(SchemaError, match=told):
         getattr(PlotAccessor(xr.Dataset()), name)()
 
 
 def test_accessor__unsuitable_kinds_are_told_apart(single: xr.DataTree, drawn: xr.DataTree) -> None:
-    with pytest.raises(SchemaError, match="this is a result, .* plots: margins, k_cur"):
+    with pytest.raises(
+        SchemaError, match=r"this is a result of score\(\), of which .* plots: margins, k"
+    ):
         PlotAccessor(single).degradation_curve()
-    with pytest.raises(SchemaError, match=r"margins is drawn of .* score\(\); .*bootstrap"):
+    with pytest.raises(
+        SchemaError, match=r"margins is drawn of .* score\(\); this is a resampling of a r"
+    ):
         PlotAccessor(drawn).margins()
-    with pytest.raises(SchemaError, match="two radii or more"):
+    with pytest.raises(SchemaError, match="two m or more"):
         PlotAccessor(single).m_sweep()
     with pytest.raises(SchemaError, match="compares models"):
         PlotAccessor(single).pareto()
+
+
+def test_accessor__there_are_no_plots_of_a_breakdown(panel: xr.DataTree) -> None:
+    """It has the metric of the result in its attrs, and statistics of the same names."""
+    for found in (cd.breakdown(panel["CRoMa"], "label"), cd.worst_groups(panel, 2, metric="RI")):
+        assert suited(found) == set()
+        assert repr(PlotAccessor(found)) == "<plots of this result: none>"
+        with pytest.raises(SchemaError, match="a breakdown of a result, of which .* no plots"):
+            PlotAccessor(found).margins()
+        with pytest.raises(SchemaError, match=r"a result of score\(\); found a breakdown"):
+            plotting.margins(found)
 
 
 def test_accessor__draws(panel: xr.DataTree, ax: Any) -> None:

@@ -68,6 +68,19 @@ def test_cells__empty_ones_are_hatched(panel: xr.DataTree, ax: Any) -> None:
     assert np.ma.getmaskarray(ax.images[0].get_array()).sum() == 1
 
 
+@pytest.mark.parametrize("variable", ["n_samples", "n_defined", "support", "q_alpha"])
+def test_cells__empty_ones_are_empty_of_every_variable(
+    variable: str, panel: xr.DataTree, ax: Any
+) -> None:
+    """Counts have a 0 there, and no NaN: that is no number to be drawn, either."""
+    cells(panel, variable, m=1, model=NAMES[0], ax=ax)
+    (patch,) = by_gid(ax.patches, "empty")
+    row, column = round(patch.get_y() + 0.5), round(patch.get_x() + 0.5)
+    assert (ticks(ax.yaxis)[row], ticks(ax.xaxis)[column]) == ("a$b$", "C")
+    assert "n = 0" not in texts(ax)
+    assert len(texts(ax)) == 2 * 8
+
+
 def test_cells__without_a_defined_sample_say_of_how_many(single: xr.DataTree, ax: Any) -> None:
     croma = single["CRoMa"].to_dataset().copy(deep=True)
     gone = ((croma.label == "tumour") & (croma.confounder == "B")).values
@@ -76,7 +89,10 @@ def test_cells__without_a_defined_sample_say_of_how_many(single: xr.DataTree, ax
     croma["undefined_type"][gone] = 1
     cells(croma, ax=ax)
     assert f"0 of {gone.sum()}" in texts(ax)
-    assert len(by_gid(ax.patches, "empty")) == 2
+    (empty,), (undefined,) = (by_gid(ax.patches, gid) for gid in ("empty", "undefined"))
+    assert empty.get_hatch() != undefined.get_hatch()
+    row, column = round(undefined.get_y() + 0.5), round(undefined.get_x() + 0.5)
+    assert (ticks(ax.yaxis)[row], ticks(ax.xaxis)[column]) == ("tumour", "B")
     assert ax.get_title(loc="left") == "CRoMa, m = 3"
 
 

@@ -23,7 +23,7 @@ def test_m_sweep__a_line_a_model(variable: str, panel: xr.DataTree, ax: Any) -> 
         assert lines[name].get_ydata().tolist() == expected.tolist()
     assert len({line.get_color() for line in ax.lines}) == len(ax.lines)
     assert panel["CRoMa"][variable].attrs["long_name"] in ax.get_ylabel().replace("\n", " ")
-    assert ax.get_xlabel() == "radius of the margin, m [1]"
+    assert ax.get_xlabel() == "nearest neighbours of each type (SO, OS), m"
     # Shares have no value of an embedding that favours neither side.
     assert bool(by_gid(ax.lines, "neutral-y-0.0")) == (variable in ("value", "ltm_alpha"))
 
@@ -35,7 +35,7 @@ def test_m_sweep__legend_goes_from_the_highest_line_down(panel: xr.DataTree, ax:
     assert legend(ax)[3:] == ["neutral (0)"]
 
 
-def test_m_sweep__radii_in_any_order_are_drawn_in_theirs(panel: xr.DataTree, ax: Any) -> None:
+def test_m_sweep__m_in_any_order_are_drawn_in_theirs(panel: xr.DataTree, ax: Any) -> None:
     one = panel["CRoMa"].to_dataset().isel(model=0, m=[2, 0, 1])
     m_sweep(one, ax=ax)
     assert ax.lines[0].get_xdata().tolist() == list(M)
@@ -43,9 +43,11 @@ def test_m_sweep__radii_in_any_order_are_drawn_in_theirs(panel: xr.DataTree, ax:
 
 
 def test_m_sweep__what_cannot_be_drawn(panel: xr.DataTree, single: xr.DataTree, ax: Any) -> None:
-    with pytest.raises(SchemaError, match="two radii or more, and the result has m=3 only"):
+    with pytest.raises(SchemaError, match="two m or more, and the result has m=3 only"):
         m_sweep(single, ax=ax)
-    with pytest.raises(SchemaError, match="'sample_values' is no number a radius; expected one"):
+    with pytest.raises(
+        SchemaError, match="'sample_values' is not one number at each m; expected one"
+    ):
         m_sweep(panel, "sample_values", ax=ax)
     with pytest.raises(SchemaError, match="no 'speed'; it has"):
         m_sweep(panel, "speed", ax=ax)
@@ -69,7 +71,17 @@ def test_k_curve__lines_and_operating_k(panel: xr.DataTree, ax: Any) -> None:
     assert by_gid(ax.lines, "neutral-y-0.5")
     assert legend(ax) == [*NAMES, "RI", "MaRI", "operating k", "neutral (0.5)"]
     assert ax.get_xticks().tolist() == [11, 21, 31]
-    assert ax.get_ylabel() == "RI and MaRI at every candidate k [1]"
+    assert ax.get_ylabel() == "RI and MaRI at every candidate k"
+
+
+def test_k_curve__candidates_in_any_order_are_drawn_in_theirs(panel: xr.DataTree, ax: Any) -> None:
+    order = [1, 2, 0]
+    mixed = {name: panel[name].to_dataset().isel(k_candidate=order) for name in ("RI", "MaRI")}
+    k_curve(xr.DataTree.from_dict(mixed), balanced_accuracy=True, ax=ax)
+    for gid, variable in (("RI/raw", "curve"), ("balanced_accuracy/raw", "balanced_accuracy")):
+        (line,) = by_gid(ax.lines, gid)
+        assert line.get_xdata().tolist() == [11, 21, 31]
+        assert line.get_ydata().tolist() == panel["RI"][variable].sel(model="raw").values.tolist()
 
 
 def test_k_curve__with_balanced_accuracy(single: xr.DataTree, ax: Any) -> None:
@@ -77,7 +89,7 @@ def test_k_curve__with_balanced_accuracy(single: xr.DataTree, ax: Any) -> None:
     (line,) = by_gid(ax.lines, "balanced_accuracy/")
     assert line.get_ydata().tolist() == single["RI"].balanced_accuracy.values.tolist()
     assert legend(ax) == ["RI", "operating k", "balanced accuracy of the label", "neutral (0.5)"]
-    assert ax.get_ylabel() == "robustness index at every candidate k [1]"
+    assert ax.get_ylabel() == "robustness index at every candidate k"
 
 
 def test_k_curve__default_takes_the_metrics_that_are_there(panel: xr.DataTree, ax: Any) -> None:

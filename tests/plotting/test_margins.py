@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 import xarray as xr
 
 from croma_dask.errors import SchemaError
-from croma_dask.plotting import margins
+from croma_dask.plotting import inputs, margins
+from croma_dask.plotting.distribution_rows import rows_of_groups
 from tests.plotting.conftest import NAMES, by_gid, legend, texts, ticks
 
 ROW = 0.86
@@ -20,6 +22,17 @@ def bars(line: Any) -> tuple[np.ndarray, np.ndarray]:
     """Edges and heights of the steps of a line, above where the line begins."""
     x, y = line.get_xdata(), line.get_ydata()
     return np.append(x[::2], x[-1]), y[::2]
+
+
+def dark(tail: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Edges and heights of the steps of a filled tail, which stands on 0."""
+    corners = tail.get_paths()[0].vertices
+    edges = np.unique(corners[:, 0])
+    middles = (edges[1:] + edges[:-1]) / 2
+    sides = zip(corners, corners[1:], strict=False)
+    flat = [(a[0], b[0], a[1]) for a, b in sides if a[1] == b[1] and a[0] != b[0]]
+    heights = [max(y for x, z, y in flat if min(x, z) < at < max(x, z)) for at in middles]
+    return edges, np.array(heights)
 
 
 def defined(values: Any) -> np.ndarray:
@@ -39,8 +52,8 @@ def test_margins__of_one_model_are_shares_of_the_defined_samples(
     assert 20 <= edges.size - 1 <= 21
     # No bin holds margins of both sides.
     assert np.abs(edges).min() < 1e-12
-    assert ax.get_ylabel() == "share of the samples [1]"
-    assert ax.get_xlabel() == "cross-confounder robustness margin of each sample, m = 3 [1]"
+    assert ax.get_ylabel() == "share of the samples"
+    assert ax.get_xlabel() == "cross-confounder robustness margin of each sample, m = 3"
 
 
 def test_margins__marks_median_tail_and_neutral(single: xr.DataTree, ax: Any) -> None:
@@ -49,12 +62,30 @@ def test_margins__marks_median_tail_and_neutral(single: xr.DataTree, ax: Any) ->
     (median,) = by_gid(ax.collections, "median")
     assert median.get_segments()[0][:, 0].tolist() == [float(croma.median_value)] * 2
     (tail,) = by_gid(ax.collections, "tail")
-    corners = tail.get_paths()[0].vertices
-    assert corners[:, 0].max() == float(croma.q_alpha)
-    assert corners[:, 0].min() <= defined(croma.sample_values).min()
+    edges, heights = dark(tail)
+    values = defined(croma.sample_values)
+    lowest = values[values <= float(croma.q_alpha)]
+    np.testing.assert_allclose(heights, np.histogram(lowest, edges)[0] / values.size, atol=1e-15)
+    assert heights.sum() == pytest.approx(lowest.size / values.size)
+    assert edges[-2] <= float(croma.q_alpha) <= edges[-1]
     (neutral,) = by_gid(ax.lines, "neutral-x-0.0")
     assert set(neutral.get_xdata()) == {0.0}
-    assert legend(ax) == ["median", "lowest 10 % (LTM: their mean)", "neutral (0)"]
+    assert legend(ax) == ["median", "up to the 10 % quantile (LTM: their mean)", "neutral (0)"]
+
+
+@pytest.mark.parametrize(("n_tied", "bins"), [(30, 20), (30, 3), (150, 20)])
+def test_margins__ties_at_the_quantile_are_in_the_tail(
+    n_tied: int, bins: int, single: xr.DataTree, ax: Any
+) -> None:
+    """A robustness index of few neighbours: many samples have none that is good."""
+    croma = single["CRoMa"].to_dataset().copy(deep=True)
+    croma["sample_values"][:] = np.where(np.arange(150) < n_tied, -0.5, 0.5)
+    croma["q_alpha"][()] = -0.5
+    margins(croma, bins=bins, ax=ax)
+    (tail,) = by_gid(ax.collections, "tail")
+    edges, heights = dark(tail)
+    assert heights.max() == heights.sum() == pytest.approx(n_tied / 150)
+    assert edges[0] <= -0.5 < edges[-1]
 
 
 def test_margins__writes_the_numbers_of_the_result(panel: xr.DataTree, ax: Any) -> None:
@@ -123,6 +154,17 @@ def test_margins__by_label_equal_a_groupby(panel: xr.DataTree, by: str, ax: Any)
     assert ax.get_ylabel() == {"label": "tissue", "confounder": "center"}[by]
 
 
+@pytest.mark.parametrize(("column", "name"), [("tissue", "label"), ("center", "confounder")])
+def test_margins__by_the_name_of_the_column_as_a_breakdown(
+    panel: xr.DataTree, column: str, name: str, ax: Any
+) -> None:
+    margins(panel, m=3, model=NAMES[1], by=column, ax=ax)
+    other = ax.figure.add_subplot()
+    margins(panel, m=3, model=NAMES[1], by=name, ax=other)
+    assert (ticks(ax.yaxis), texts(ax)) == (ticks(other.yaxis), texts(other))
+    assert ax.get_ylabel() == other.get_ylabel() == column
+
+
 def test_margins__of_an_index_have_no_f0_and_their_own_neutral(panel: xr.DataTree, ax: Any) -> None:
     margins(panel["RI"], metric="RI", ax=ax)
     assert [text for text in texts(ax) if text[0].isalpha()] == ["value", "LTM", "support"]
@@ -181,13 +223,52 @@ def test_margins__of_a_million_samples_draw_no_more_than_of_a_few(
     assert bars(by_gid(ax.lines, "")[0])[1].sum() == pytest.approx(1.0)
 
 
+def test_margins__too_many_rows_are_refused_before_anything_is_made_of_them(
+    single: xr.DataTree, ax: Any, monkeypatch: Any
+) -> None:
+    from croma_dask.plotting import distribution_rows
+
+    croma = single["CRoMa"].to_dataset()
+    many = croma.assign_coords(label=("sample", [f"label {at // 2}" for at in range(150)]))
+    monkeypatch.setattr(distribution_rows, "breakdown", lambda *_, **__: pytest.fail("broken down"))
+    with pytest.raises(SchemaError, match="75 rows are more than anybody can read"):
+        margins(many, by="label", ax=ax)
+    names = [f"model {at}" for at in range(61)]
+    with pytest.raises(SchemaError, match=r"61 rows .*\(at most 60\)"):
+        margins(croma.expand_dims(model=names), ax=ax)
+    assert not ax.has_data()
+
+
+def test_margins__long_names_of_labels_take_no_room_a_sample(single: xr.DataTree, ax: Any) -> None:
+    croma = single["CRoMa"].to_dataset()
+    names = np.array([f"{'n' * 100_000}{at}" for at in range(2)], object)
+    long = croma.assign_coords(label=("sample", names[np.arange(150) % 2]))
+    tracemalloc.start()
+    try:
+        rows, _ = rows_of_groups(inputs.of_metric(long, "CRoMa").isel(model=0), "CRoMa", "label")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [row.name for row in rows] == names.tolist()
+    for at, row in enumerate(rows):
+        expected = defined(croma.sample_values.values[np.arange(150) % 2 == at])
+        assert row.values().tolist() == expected.tolist()
+    # As text of one width they would be 150 times 400 kB.
+    assert peak < 20e6
+
+
 @pytest.mark.parametrize(
     ("how", "part"),
     [
         ({}, "several m: say which, m=1, 3, 5"),
         ({"m": 2}, "m=2 is not in the result; it has 1, 3, 5"),
         ({"m": 1, "by": "label"}, "one model, and the result has 3: say which, model='raw'"),
-        ({"m": 1, "by": "slide"}, "by='slide': expected one of 'label', 'confounder', 'subset'"),
+        (
+            {"m": 1, "by": "slide"},
+            "by='slide': .* label .tissue., confounder .center., subset",
+        ),
+        ({"m": 1, "by": "group"}, "by='group': expected one of label .tissue."),
+        ({"m": 1, "by": ["label"]}, "expected one of label .tissue."),
         ({"m": 1, "model": "none"}, "model='none': the result has the models 'raw', "),
         ({"m": 1, "model": []}, "model=none"),
         ({"m": 1, "metric": "ASW"}, "no metric 'ASW'; it has 'RI', 'MaRI', 'CRoMa'"),
@@ -206,7 +287,7 @@ def test_margins__what_cannot_be_drawn(
 
 
 def test_margins__of_something_else(drawn: xr.DataTree, single: xr.DataTree, ax: Any) -> None:
-    with pytest.raises(SchemaError, match=r"a result of score\(\); found one of kind 'bootstrap'"):
+    with pytest.raises(SchemaError, match=r"a result of score\(\); found a resampling of a r"):
         margins(drawn, ax=ax)
     with pytest.raises(SchemaError, match=r"a result of score\(\); found a list"):
         margins([1.0], ax=ax)  # type: ignore[arg-type]

@@ -160,7 +160,7 @@ def test_metric_table__what_cannot_be_drawn(
         metric_table(benchmark, ax=ax)
     with pytest.raises(SchemaError, match="dataset='brain': the result has 'lung', 'liver'"):
         metric_table(benchmark, "brain", ax=ax)
-    with pytest.raises(SchemaError, match=r"rank_embeddings\(\); found a result"):
+    with pytest.raises(SchemaError, match=r"rank_embeddings\(\); found a result of score"):
         metric_table(single, ax=ax)
     with pytest.raises(SchemaError, match="found a dict"):
         metric_table({}, ax=ax)  # type: ignore[arg-type]

@@ -49,7 +49,7 @@ def test_pareto__of_hand_made_models(ax: Any) -> None:
     assert steps.get_ydata().tolist() == [-0.1, -0.3, -0.5]
     assert sorted(texts(ax)) == [f"model {at}" for at in range(5)]
     assert legend(ax) == ["Pareto front", "beaten by another model", "not beaten in both"]
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("margin, m = 5 [1]", "tail [1]")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("margin, m = 5", "tail")
 
 
 def test_pareto__names_stand_beside_their_points(ax: Any) -> None:
@@ -107,6 +107,33 @@ def test_pareto__with_intervals(panel: xr.DataTree, drawn: xr.DataTree, ax: Any)
         assert one[:, 1].tolist() == ends
 
 
+@pytest.mark.parametrize(
+    ("attrs", "note"),
+    [
+        (
+            {"neighbors": "held fixed", "interval": "percentile"},
+            "90 % interval over slide_id, neighbours held fixed",
+        ),
+        (
+            {"neighbors": "of each half", "interval": "half samples, Student's t"},
+            "90 % interval over slide_id, neighbours of each half",
+        ),
+    ],
+)
+def test_intervals__are_told_apart_by_what_became_of_the_neighbours(
+    attrs: dict[str, str], note: str, panel: xr.DataTree, drawn: xr.DataTree, ax: Any
+) -> None:
+    found = drawn["CRoMa"].to_dataset().assign_attrs(attrs)
+    intervals(found, m=1, ax=ax)
+    assert legend(ax) == [note]
+    other = ax.figure.add_subplot()
+    pareto(panel, m=1, bootstrap=found, ax=other)
+    assert [text.replace("\n", " ") for text in legend(other)][:2] == ["Pareto front", note]
+    plain = ax.figure.add_subplot()
+    pareto(panel, m=1, ax=plain)
+    assert not any("interval" in text for text in legend(plain))
+
+
 def test_pareto__models_without_a_value_are_named(ax: Any) -> None:
     pareto(made_up([0.1, np.nan], [-0.1, np.nan]), ax=ax)
     assert texts(ax) == ["model 0", "not drawn, without a value: 'model 1'"]
@@ -119,13 +146,14 @@ def test_pareto__what_cannot_be_drawn(
         pareto(single, ax=ax)
     with pytest.raises(SchemaError, match="several m: say which, m=1, 3, 5"):
         pareto(panel, ax=ax)
-    with pytest.raises(SchemaError, match=r"a result of bootstrap\(result\); found a result"):
+    with pytest.raises(SchemaError, match=r"half_samples\(\); found a result of score\(\)"):
         pareto(panel, m=3, bootstrap=panel, ax=ax)
     with pytest.raises(SchemaError, match="no model has both"):
         pareto(made_up([np.nan, np.nan], [0.0, 0.0]), ax=ax)
     other = panel["CRoMa"].to_dataset().assign_coords(model=["x", "y", "z"])
     with pytest.raises(SchemaError, match="model='x', 'y', 'z': the result has the models"):
         pareto(other, m=3, bootstrap=drawn, ax=ax)
+    assert not ax.has_data()
 
 
 @pytest.mark.parametrize(("statistic", "best"), [("value", -1), ("ltm_alpha", -1), ("f0", 0)])
@@ -151,7 +179,7 @@ def test_intervals__writes_the_numbers(drawn: xr.DataTree, ax: Any) -> None:
     interval = f"{float(one.value_low):.3f} to {float(one.value_high):.3f}"
     expected = ["value", "90 % interval", "rank", f"{float(one.value):.3f}", interval, "1–3"]
     assert texts(ax)[:6] == expected
-    assert ax.get_xlabel() == "robustness index [1]"
+    assert ax.get_xlabel() == "robustness index"
 
 
 def test_intervals__neutral_line_only_where_it_is_in_view(drawn: xr.DataTree, ax: Any) -> None:
@@ -166,7 +194,9 @@ def test_intervals__neutral_line_only_where_it_is_in_view(drawn: xr.DataTree, ax
 
 
 def test_intervals__what_cannot_be_drawn(panel: xr.DataTree, drawn: xr.DataTree, ax: Any) -> None:
-    with pytest.raises(SchemaError, match=r"bootstrap\(result\); found a result"):
+    with pytest.raises(
+        SchemaError, match=r"a result of bootstrap\(\) or half.*found a result of score"
+    ):
         intervals(panel, m=1, ax=ax)
     with pytest.raises(SchemaError, match="RI of this result has no 'f0_low'"):
         intervals(drawn, "f0", metric="RI", ax=ax)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -298,6 +300,155 @@ def test_browser__shows_sweeps_and_benchmarks(
     assert best.get_attribute("value") == "0.5"
     picture(opened, "others")
     opened.check_quiet(path)
+
+
+def with_margins(result: xr.DataTree, values: np.ndarray) -> xr.Dataset:
+    """CRoMa of one model with other margins, and support 1."""
+    croma = result["CRoMa"].to_dataset()
+    return croma.assign(
+        sample_values=("sample", values), undefined_type=croma["undefined_type"] * 0
+    )
+
+
+def test_browser__tail_is_the_librarys_where_float32_makes_ties(
+    browser: Browser, single: xr.DataTree, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(1)
+    values = np.r_[np.full(8, -1.0), -0.0, 0.0, np.nan, 0.3 + 1e-10 * np.arange(139)]
+    values[20:40] *= -1
+    values = rng.permutation(values)
+    path = cd.report(with_margins(single, values), tmp_path / "ties.html", n_draws=0)
+    opened = open_page(browser, path)
+    check(opened.numbers(), expected(values, 0.1))
+    for alpha in ("0.02", "0.2", "0.3", "0.5"):
+        opened.page.locator("#explorer input[type=number]").fill(alpha)
+        opened.settle()
+        check(opened.numbers(), expected(values, float(alpha)))
+    ids = single["CRoMa"]["sample_id"].values[np.argsort(values, kind="stable")]
+    first = opened.page.locator("#explorer tbody th").all_inner_texts()
+    assert first == ids[:12].tolist()
+    opened.check_quiet(path)
+
+
+def test_browser__bars_of_small_margins_have_ends_that_differ(
+    browser: Browser, single: xr.DataTree, tmp_path: Path
+) -> None:
+    values = np.random.default_rng(2).normal(0, 0.0008, 150)
+    path = cd.report(with_margins(single, values), tmp_path / "small.html", n_draws=0)
+    opened = open_page(browser, path)
+    bars, detail = opened.page.locator("[role=slider]"), opened.page.locator("#explorer .detail")
+    bars.press("Home")
+    ends = []
+    for _ in range(int(bars.get_attribute("aria-valuemax") or 0) + 1):
+        words = detail.inner_text().split(":")[0].replace("\u2212", "-").split()
+        ends.append((float(words[2]), float(words[5])))
+        bars.press("ArrowRight")
+    assert len(ends) > 8
+    assert all(low < high for low, high in ends)
+    assert [high for _, high in ends[:-1]] == [low for low, _ in ends[1:]]
+    opened.check_quiet(path)
+
+
+def test_browser__names_rows_by_their_place_in_the_manifest(
+    browser: Browser, paired: xr.DataTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module("croma_dask.report.explorer")
+    monkeypatch.setattr(module, "MOST_NAMES", 100)
+    monkeypatch.setattr(module, "WORST", 3)
+    croma = paired["CRoMa"].to_dataset()
+    out = croma["sample_subset"] == "pair 0"
+    croma = croma.assign(
+        undefined_type=croma["undefined_type"].where(~out, -1),
+        sample_values=croma["sample_values"].where(~out),
+    )
+    path = cd.report(croma, tmp_path / "rows.html", n_draws=0)
+    opened = open_page(browser, path)
+    order = np.argsort(croma["sample_values"].values, kind="stable")[:12]
+    assert order.min() >= 48
+    expected_names = [
+        *(str(croma["sample_id"].values[i]) for i in order[:3]), *(f"row {i}" for i in order[3:]),
+    ]  # fmt: skip
+    assert opened.page.locator("#explorer tbody th").all_inner_texts() == expected_names
+    opened.check_quiet(path)
+
+
+def test_browser__of_one_clean_model_claims_nothing_of_others(
+    browser: Browser, panel: xr.DataTree, tmp_path: Path
+) -> None:
+    croma = panel["CRoMa"].to_dataset().isel(m=0)
+    for models, text in (
+        ([0], "Every sample has a value, and the search was exact."),
+        ([0, 1], "Every sample has a value, the search was exact, and the embeddings differ."),
+    ):
+        path = cd.report(croma.isel(model=models), tmp_path / f"{len(models)}.html", n_draws=20)
+        opened = open_page(browser, path)
+        assert opened.page.locator("#warnings p").all_inner_texts() == [text]
+        opened.check_quiet(path)
+
+
+def test_browser__a_damaged_block_spoils_its_section_alone(
+    browser: Browser, panel_page: Path, tmp_path: Path
+) -> None:
+    text = panel_page.read_text(encoding="utf-8")
+    path = tmp_path / "bad.html"
+    bad = re.sub(r'(id="block-\d+">)[^<]{20}', r"\1" + "A" * 20, text, count=1)
+    assert bad != text
+    path.write_text(bad, encoding="utf-8")
+    opened = open_page(browser, path)
+    whole = open_page(browser, panel_page)
+    titles = "section > h2"
+    assert opened.page.locator(titles).all_inner_texts() == (
+        whole.page.locator(titles).all_inner_texts()
+    )
+    assert opened.page.locator("nav a").count() == whole.page.locator("nav a").count()
+    assert "the file may be damaged" in opened.page.locator("#explorer .notice").inner_text()
+    (said,) = opened.said
+    assert "cannot be unpacked" in said
+
+
+def test_browser__many_rows_come_by_hundreds_and_keep_the_focus(
+    browser: Browser, tmp_path: Path
+) -> None:
+    croma = large_result(700, 1)["CRoMa"].to_dataset()
+    croma = croma.assign_coords(
+        label=("sample", np.array([f"\u202elevel {i % 350:03d}" for i in range(700)], object)),
+        sample_id=("sample", np.array([f"\u05d0{i}" for i in range(700)], object)),
+    )
+    path = cd.report(croma, tmp_path / "many.html", n_draws=0)
+    opened = open_page(browser, path)
+    rows = opened.page.locator("#breakdowns table").first.locator("tbody tr")
+    button = opened.page.locator("#breakdowns button.plain").first
+    assert rows.count() == 30
+    assert button.inner_text() == "Show 300 more rows (30 of 350 are shown)"
+    for count, at in ((330, 30), (350, 330)):
+        opened.page.locator("#breakdowns button.plain").first.focus()
+        opened.page.keyboard.press("Enter")
+        assert rows.count() == count
+        assert rows.nth(at).evaluate("row => row === document.activeElement")
+    # A name turns nothing but itself round.
+    name = rows.first.locator(".name")
+    assert name.evaluate("e => getComputedStyle(e).unicodeBidi") == "isolate"
+    opened.page.locator("[role=slider]").press("Home")
+    assert re.search("\u2068\u05d0\\d+\u2069", opened.page.locator(".detail").inner_text())
+    opened.check_quiet(path)
+
+
+def test_browser__columns_say_what_they_mean(browser: Browser, panel_page: Path) -> None:
+    opened = open_page(browser, panel_page)
+    head = opened.page.locator("#summary th button").filter(has_text="CRoMa lower-tail mean")
+    described = opened.page.locator(f"#{head.first.get_attribute('aria-describedby')}")
+    assert described.text_content() == "m = 1. Mean over the worst 10 % of the samples."
+    # In sight for those without a mouse, too.
+    assert not described.is_visible()
+    opened.page.locator("#summary details.hints summary").first.click()
+    assert described.is_visible()
+    unexplained = opened.page.evaluate(
+        """() => Array.from(document.querySelectorAll('th [title]')).filter(e =>
+             document.getElementById(e.getAttribute('aria-describedby')).textContent !== e.title
+           ).length"""
+    )
+    assert unexplained == 0
+    opened.check_quiet(panel_page)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

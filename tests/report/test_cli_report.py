@@ -60,10 +60,10 @@ def test_report__is_made_of_a_netcdf_file_too(panel: xr.DataTree, tmp_path: Path
     ("arguments", "message"),
     [
         (["good.zarr", "--out", "r.txt"], "ends in '.txt'"),
-        (["good.zarr", "--out", "there.html"], "pass --overwrite"),
+        (["good.zarr", "--out", "there.html"], "(--overwrite)"),
         (["absent.zarr", "--out", "r.html"], "no result at"),
         (["good.zarr", "--name", "a", "--name", "b", "--out", "r.html"], "2 times for 1 results"),
-        (["good.zarr", "poor.zarr", "--name", "a", "--name", "a", "--out", "r.html"], "another"),
+        (["good.zarr", "poor.zarr", "--name", "a", "--name", "a", "--out", "r.html"], "called 'a'"),
         (["good.zarr"], "--out"),
         (["good.zarr", "--out", "r.html", "--draws", "-1"], "--draws"),
     ],

@@ -157,7 +157,7 @@ def test_report__leaves_what_was_there_when_writing_fails(
     [
         ("page.pdf", "ends in '.pdf'"),
         ("nowhere/page.html", "does not exist"),
-        ("there.html", "exists already"),
+        ("there.html", "pass overwrite=True"),
     ],
 )
 def test_report__refuses_a_place_before_anything_is_computed(
@@ -166,6 +166,41 @@ def test_report__refuses_a_place_before_anything_is_computed(
     (tmp_path / "there.html").write_text("mine", encoding="utf-8")
     with pytest.raises(cd.SchemaError, match=message):
         cd.report(object(), tmp_path / name)
+
+
+def test_report__of_links_writes_what_they_point_to(single: xr.DataTree, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    real, link = tmp_path / "elsewhere" / "real.html", tmp_path / "link.html"
+    link.symlink_to(real)
+    # Nothing is there yet: the link shows where it goes.
+    assert cd.report(single, link, n_draws=0) == link
+    assert link.is_symlink()
+    assert Page(real).payload["models"] == ["embedding"]
+    with pytest.raises(cd.SchemaError, match="exists already"):
+        cd.report(single, link, n_draws=0)
+    cd.report(single, link, n_draws=0, overwrite=True, title="again")
+    assert link.is_symlink()
+    assert Page(real).payload["title"] == "again"
+    assert [p.name for p in real.parent.iterdir()] == ["real.html"]
+    link.unlink()
+    link.symlink_to(tmp_path / "nowhere" / "r.html")
+    with pytest.raises(cd.SchemaError, match="folder of .* does not exist"):
+        cd.report(object(), link)
+
+
+def test_report__takes_every_name_that_a_file_can_have(single: xr.DataTree, tmp_path: Path) -> None:
+    longest = tmp_path / ("a" * 250 + ".html")
+    assert cd.report(single, longest, n_draws=0).stat().st_size > 0
+    (tmp_path / "round.html").symlink_to("round.html")
+    for name in ("a" * 251 + ".html", "nul\0.html", "round.html"):
+        with pytest.raises(cd.SchemaError, match="no file can be called"):
+            cd.report(object(), tmp_path / name)
+
+
+def test_report__title_may_have_what_utf8_has_not(single: xr.DataTree, tmp_path: Path) -> None:
+    page = Page(cd.report(single, tmp_path / "r.html", title="a\udcffb", n_draws=0))
+    assert page.payload["title"] == "a\ufffdb"
+    assert "<title>a\ufffdb</title>" in page.text
 
 
 def test_report__overwrites_nothing_but_reports(single: xr.DataTree, tmp_path: Path) -> None:
@@ -181,7 +216,7 @@ def test_report__refuses_other_kinds(single: xr.DataTree, tmp_path: Path) -> Non
     drawn = cd.bootstrap(single, n_draws=5)
     broken = cd.breakdown(single, "label")
     for result, message in (
-        (drawn, "what bootstrap\\(\\) returned: give the result"),
+        (drawn, r"a resampling of a result .*half samples\): give the result"),
         (broken, "a breakdown of a result: give the result"),
         (xr.Dataset(), "no object of croma-dask"),
         ([], "found none"),
@@ -192,6 +227,9 @@ def test_report__refuses_other_kinds(single: xr.DataTree, tmp_path: Path) -> Non
             cd.report(result, path)
     with pytest.raises(cd.StoreError, match="no result"):
         cd.report(tmp_path / "absent.zarr", path)
-    with pytest.raises(cd.SchemaError, match="n_draws"):
-        cd.report(single, path, n_draws=-1)
+    for wrong in (-1, "5", 1.5, True):
+        with pytest.raises(cd.SchemaError, match="n_draws must be a whole number"):
+            cd.report(single, path, n_draws=wrong)  # type: ignore[arg-type]
+        with pytest.raises(cd.SchemaError, match="seed must be a whole number"):
+            cd.report(single, path, seed=wrong)  # type: ignore[arg-type]
     assert not path.exists()

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import croma_dask as cd
-from croma_dask.report.encode import Blocks, margins32
+from croma_dask.report.encode import Blocks, packed_margins
 from tests.helpers.report_page import Page
 
 
@@ -27,7 +27,7 @@ def test_explorer__carries_the_margins_of_every_model_and_m(page: Page, panel: x
         for j in range(2):
             single = page.block(explorer["margins"][i][j])
             expected = croma["sample_values"].values[i, j]
-            np.testing.assert_allclose(single, expected, rtol=1e-7, atol=0)
+            np.testing.assert_allclose(single, expected, rtol=0, atol=5e-7)
             assert np.mean(single <= 0) == float(croma["f0"][i, j])
             low = single <= np.quantile(single.astype(float), 0.1)
             assert single[low].mean() == pytest.approx(float(croma["ltm_alpha"][i, j]), abs=1e-6)
@@ -193,14 +193,115 @@ def test_explorer__of_many_samples_keeps_the_worst_ids(
     assert page.block(explorer["worst"]["rows"]).tolist() == expected
     ids = panel["CRoMa"]["sample_id"].values[expected].tolist()
     assert page.block(explorer["worst"]["ids"]) == ids
+    # Every row was scored: its place says which.
+    assert explorer["rows"] is None
 
 
-def test_margins32__never_change_sides_of_zero() -> None:
-    values = np.array([1e-60, -1e-60, 0.0, -0.0, 5e-324, 0.1, -0.1, np.nan, 1.0])
-    single = margins32(values)
-    np.testing.assert_array_equal(single <= 0, values <= 0)
-    np.testing.assert_array_equal(np.isnan(single), np.isnan(values))
-    np.testing.assert_allclose(single, values, rtol=1e-7, atol=2e-45)
+def test_explorer__knows_the_rows_of_the_manifest(
+    paired: xr.DataTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    croma = paired["CRoMa"].to_dataset()
+    out = (croma["sample_subset"] == "pair 1").values
+    croma = croma.assign(undefined_type=croma["undefined_type"].where(~out, -1))
+    path = tmp_path / "rows.html"
+    assert Page(cd.report(croma, path, n_draws=0)).payload["explorer"]["rows"] is None
+    monkeypatch.setattr(importlib.import_module("croma_dask.report.explorer"), "MOST_NAMES", 100)
+    page = Page(cd.report(croma, path, n_draws=0, overwrite=True))
+    np.testing.assert_array_equal(
+        page.block(page.payload["explorer"]["rows"]), np.flatnonzero(~out)
+    )
+
+
+def test_explorer__carries_every_digit_of_alpha(single: xr.DataTree, tmp_path: Path) -> None:
+    croma = single["CRoMa"].to_dataset()
+    croma.attrs["alpha"] = 1 / 3
+    page = Page(cd.report(croma, tmp_path / "a.html", n_draws=0))
+    assert float(page.payload["explorer"]["alpha"]) == 1 / 3
+
+
+@pytest.mark.parametrize(
+    ("alpha", "title"), [(0.0, "Least margin"), (0.25, "25 % quantile"), (1.0, "Largest margin")]
+)
+def test_breakdowns__call_the_quantile_what_it_is(
+    single: xr.DataTree, tmp_path: Path, alpha: float, title: str
+) -> None:
+    croma = single["CRoMa"].to_dataset()
+    croma.attrs["alpha"] = alpha
+    page = Page(cd.report(croma, tmp_path / "a.html", n_draws=0))
+    table = page.payload["breakdowns"]["tables"][0]
+    assert title in [column["title"] for column in table["columns"]]
+
+
+def test_report__reads_the_margins_of_each_model_once(
+    panel: xr.DataTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dask.array as da
+
+    reads: list[int] = []
+    croma = panel["CRoMa"].to_dataset()
+    whole = croma["sample_values"].values
+
+    def read(block_info: dict) -> np.ndarray:
+        place = tuple(slice(*ends) for ends in block_info[None]["array-location"])
+        reads.append(place[0].start)
+        return whole[place]
+
+    lazy = da.map_blocks(
+        read, chunks=((1,) * 3, (1,) * 2, (whole.shape[2],)), dtype=float, meta=np.empty((0, 0, 0))
+    )
+    croma["sample_values"] = (croma["sample_values"].dims, lazy)
+    once = [0, 0, 1, 1, 2, 2]
+    # The bootstrap has them from memory.
+    cd.report(croma, tmp_path / "few.html", n_draws=10)
+    assert sorted(reads) == once
+    reads.clear()
+    monkeypatch.setattr(importlib.import_module("croma_dask.report.inputs"), "_FEW", 100)
+    cd.report(croma, tmp_path / "many.html", n_draws=0)
+    assert reads == once, "model by model"
+
+
+def numbers_of(values: np.ndarray, alpha: float) -> list[float]:
+    """What the page says of margins, as the library does; values as they are packed."""
+    values = values[~np.isnan(values)].astype(float)
+    low = values[values <= np.quantile(values, alpha)]
+    return [low.size, low.mean(), np.mean(values <= 0), np.median(values)]
+
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        # float32 would make one of the 95, and the tail would hold all of them.
+        (np.r_[np.full(5, -1.0), 0.3 + 1e-10 * np.arange(95)], "float64"),
+        (np.r_[np.full(5, -1.0), 0.3 + 1e-9 * np.arange(6), np.full(40, 0.5)], "float32"),
+        (np.round(RNG.normal(0, 0.3, 500), 2).clip(-1, 1), "float32"),
+        (1 - 1e-9 * np.arange(5.0), "float32"),
+        (np.r_[-1 + 1e-9 * np.arange(5.0), np.nan], "float32"),
+        (np.array([0.1, np.nextafter(0.1, 1), 0.5]), "float64"),
+        (np.array([1e-60, -1e-60, 0.0, -0.0, 5e-324, 0.1, -0.1, np.nan, 1.0]), "float64"),
+        (np.array([2e-13, 1e-13, 0.0, -0.0, -1e-13, -2e-13, 0.2]), "float32"),
+        (RNG.normal(0.2, 0.25, 200_000).clip(-1, 1), "float32"),
+        (np.full(3, np.nan), "float32"),
+        (np.zeros(0), "float32"),
+    ],
+)
+def test_packed_margins__tell_what_the_library_does(values: np.ndarray, dtype: str) -> None:
+    packed = packed_margins(values)
+    assert packed.dtype == dtype
+    np.testing.assert_allclose(packed, values, rtol=0, atol=5e-7)
+    assert np.abs(packed[~np.isnan(values)]).max(initial=0) <= 1
+    np.testing.assert_array_equal(packed <= 0, values <= 0)
+    there = values[~np.isnan(values)]
+    same = np.unique(there, return_inverse=True)[1]
+    np.testing.assert_array_equal(
+        np.unique(packed[~np.isnan(values)], return_inverse=True)[1], same
+    )
+    for alpha in (0, 0.01, 0.1, 0.37, 0.5, 1) if there.size else ():
+        found, expected = (numbers_of(one, alpha) for one in (packed, values))
+        assert found[0] == expected[0]
+        np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_blocks__take_the_short_type_where_it_does() -> None:

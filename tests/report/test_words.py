@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
 from croma_dask.panel.models import as_panel, datasets_of, names_of
+from croma_dask.report.about import definitions, lead
 from croma_dask.report.cautions import cautions
+from croma_dask.report.summary import readings, summary_table
 from croma_dask.report.tables import empty_cells
-from croma_dask.report.words import Words, listed, percent, signed
+from croma_dask.report.words import Words, isolated, listed, percent, signed
+from tests.report.conftest import rows_of, score
 
 NAN = float("nan")
 WORDS = Words(label="diagnosis", confounder="scanner", group="slide", paired=False)
@@ -22,7 +26,8 @@ MINUS = "\N{MINUS SIGN}"
     ("share", "text"),
     [
         (0.0, "0.0 %"), (1.0, "100.0 %"), (0.1234, "12.3 %"), (0.0001, "less than 0.1 %"),
-        (0.9999, "more than 99.9 %"), (NAN, "an unknown share"),
+        (0.9999, "more than 99.9 %"), (0.9995, "more than 99.9 %"), (0.9994, "99.9 %"),
+        (NAN, "an unknown share"),
     ],
 )  # fmt: skip
 def test_percent__claims_no_0_and_no_100_that_is_not(share: float, text: str) -> None:
@@ -32,7 +37,8 @@ def test_percent__claims_no_0_and_no_100_that_is_not(share: float, text: str) ->
 def test_signed__has_a_true_minus_sign() -> None:
     assert signed(-0.25) == f"{MINUS}0.250"
     assert signed(0.0) == "0.000"
-    assert signed(1e-9) == "less than 0.001"
+    assert signed(1e-9) == "just above 0"
+    assert signed(-1e-5) == "just below 0"
 
 
 def test_listed__names_the_first_and_counts_the_rest() -> None:
@@ -51,8 +57,11 @@ def test_margin__says_who_prevails_and_how_sure_that_is() -> None:
     assert "the scanner prevails" in poor
     assert "includes 0: this cohort does not tell" in poor
     assert "interval" not in WORDS.margin([0.3, NAN, NAN], 5)
+    assert WORDS.margin([0.0, NAN, NAN], 5).startswith("CRoMa is 0: for a typical sample, samples")
     assert "prevails" not in WORDS.margin([0.0, NAN, NAN], 5)
     assert "no value" in WORDS.margin([NAN, NAN, NAN], 5)
+    assert "(the 5 nearest of each are looked at)" in good
+    assert "(the nearest of each is looked at)" in WORDS.margin([0.3, NAN, NAN], 1)
 
 
 def test_wins__names_both_columns() -> None:
@@ -60,8 +69,116 @@ def test_wins__names_both_columns() -> None:
     assert text.startswith(
         "At 25.0 % (20.0 % to 30.0 %) of the samples the scanner wins over the d"
     )
-    assert WORDS.wins([0.0, 0.0, 0.0]).startswith("At none of the samples the scanner wins")
+    assert WORDS.wins([0.0, 0.0, 0.0]) == (
+        "At none of the samples the scanner wins over the diagnosis: everywhere those that share "
+        "only the diagnosis are nearer than samples that share only the scanner."
+    )
     assert "(0.0 % to 1.0 %)" in WORDS.wins([0.0, 0.0, 0.01])
+
+
+def test_sentences__of_a_part_speak_of_that_part() -> None:
+    """With support below 1 a margin is typical of those that have one, and of no others."""
+    margin = WORDS.margin([0.3, 0.2, 0.4], 5, 0.1)
+    assert "a typical sample that has a margin lies nearer" in margin
+    assert margin.endswith("It rests on 10.0 % of the samples; the others have no margin.")
+    assert "10.0 % of the samples that have a margin the scanner" in WORDS.wins(
+        [0.1, NAN, NAN], 0.5
+    )
+    assert "none of the samples that have a margin the" in WORDS.wins([0.0, NAN, NAN], 0.5)
+    assert "worst 10 % of the samples that have a margin" in WORDS.tail([0.1, NAN, NAN], 0.1, 0.5)
+    for text in (WORDS.margin([0.3, NAN, NAN], 5), WORDS.wins([0.1, NAN, NAN]),
+                 WORDS.tail([0.1, NAN, NAN], 0.1)):  # fmt: skip
+        assert "have a margin" not in text
+        assert "rests" not in text
+
+
+def test_readings__say_what_they_rest_on(panel: xr.DataTree) -> None:
+    croma = panel["CRoMa"].to_dataset()
+    some = croma.assign(support=croma["support"] * 0 + 0.25)
+    for one in readings({"CRoMa": some}, {}, names_of(panel), WORDS):
+        assert "It rests on 25.0 % of the samples" in one["sentences"][0]
+        assert all("have a margin" in text or "has a margin" in text for text in one["sentences"])
+
+
+def test_sentences__of_a_paired_design_speak_of_subsets(paired: xr.DataTree) -> None:
+    words = Words(label="diagnosis", confounder="scanner", group="slide", paired=True)
+    text = words.margin([-0.3, NAN, NAN], 5)
+    assert text.startswith(
+        f"CRoMa is {MINUS}0.300, the median of the subsets' medians: in a typical subset, a "
+        "typical occurrence lies nearer to occurrences of another diagnosis from the same scanner"
+    )
+    nodes = datasets_of(as_panel(paired))
+    (title,) = (
+        column["title"]
+        for column in summary_table(nodes, {}, ["x"], words)["columns"]
+        if column["title"].startswith("CRoMa value")
+    )
+    assert title == "CRoMa value (median of subset medians)"
+    told = dict(definitions(nodes, words))["CRoMa, cross-confounder robustness margin"]
+    assert "the value is the median over the subsets of their medians" in told
+    assert "samples" not in told
+
+
+@pytest.mark.parametrize(
+    ("value", "alpha", "text"),
+    [
+        ([0.1, NAN, NAN], 0.1, "Over the worst 10 % of the samples the margin is 0.100 on average: "
+         "even there the diagnosis prevails."),
+        ([0.1, -0.2, 0.3], 0.1, f"Over the worst 10 % of the samples the margin is 0.100 ({MINUS}"
+         "0.200 to 0.300) on average: which of the two prevails there, this cohort does not tell."),
+        ([0.1, NAN, NAN], 0.0, "At the worst of the samples the margin is 0.100: even there the "
+         "diagnosis prevails."),
+        ([0.1, NAN, NAN], 1.0, "Over all samples the margin is 0.100 on average: there the "
+         "diagnosis prevails."),
+        ([-1e-5, NAN, NAN], 1.0, "Over all samples the margin is just below 0 on average: there "
+         "the scanner prevails."),
+    ],
+)  # fmt: skip
+def test_tail__says_what_it_is_of_and_no_more_than_it_knows(
+    value: list[float], alpha: float, text: str
+) -> None:
+    assert WORDS.tail(value, alpha) == text
+
+
+def test_isolated__keeps_the_direction_of_a_name_to_itself() -> None:
+    assert isolated("plain \u00e9") == "plain \u00e9"
+    assert isolated("\u202eevil") == "\u2068\u202eevil\u2069"
+    assert listed(["\u05d0", "a"]) == "\u2068\u05d0\u2069 and a"
+
+
+def test_lead__counts_what_was_scored(paired: xr.DataTree) -> None:
+    """Rows of an incomplete subset are no part of what the numbers are of."""
+    words = Words(label="diagnosis", confounder="scanner", group="slide", paired=True)
+    nodes = {"CRoMa": without_first_subset(paired)}
+    assert lead(nodes, ["x"], words) == (
+        "96 occurrences with 2 levels of diagnosis (normal and tumour) and 2 of scanner (A and B), "
+        "in 48 groups (slide), scored for one embedding. Neighbours are looked for within 2 paired "
+        "2 x 2 subsets."
+    )
+
+
+def without_first_subset(paired: xr.DataTree) -> xr.Dataset:
+    croma = as_panel(paired)["CRoMa"].to_dataset()
+    out = croma["sample_subset"] == "pair 0"
+    return croma.assign(undefined_type=croma["undefined_type"].where(~out, -1))
+
+
+def test_definitions__say_where_tau_is_from(single: xr.DataTree) -> None:
+    def told(**attrs: Any) -> str:
+        mari = single["MaRI"].to_dataset()
+        mari.attrs = {k: v for k, v in mari.attrs.items() if k != "tau_choice"} | attrs
+        return dict(definitions({"MaRI": mari}, WORDS))["MaRI, margin-aware robustness index"]
+
+    assert "tau a distance that was given" in told(tau_choice="pinned")
+    assert "tau the median distance of such neighbours" in told(tau_choice="recommended")
+    # An older result does not say.
+    assert "by default the median" in told()
+
+
+def test_definitions__know_a_pinned_tau_of_score(frame: pd.DataFrame) -> None:
+    x = rows_of(frame, 4, biology=1.2, shortcut=1.2)
+    nodes = datasets_of(score(x, frame, metrics=("MaRI",), tau=0.3, warn_tau=False))
+    assert "tau a distance that was given" in definitions(nodes, WORDS)[1][1]
 
 
 def test_share__speaks_of_the_neighbours_that_tell() -> None:
@@ -113,6 +230,8 @@ def test_cautions__tell_of_rows_that_were_left_out_or_are_zero(single: xr.DataTr
     croma = single["CRoMa"].to_dataset()
     croma.attrs |= {"n_rows": 200, "n_rows_used": 150, "n_zero_rows": 3}
     assert titles(croma) == ["50 of 200 rows were left out", "3 rows of the embedding are zero"]
+    croma.attrs |= {"n_rows": 151, "n_zero_rows": 1}
+    assert titles(croma) == ["1 of 151 rows was left out", "1 row of the embedding is zero"]
 
 
 def test_cautions__tell_of_support_and_why(single: xr.DataTree) -> None:
@@ -149,6 +268,35 @@ def test_cautions__tell_that_k_differs_and_that_it_matters(panel: xr.DataTree) -
     assert "RI and MaRI are read at different k" in differing
 
 
+def test_cautions__of_an_approximate_search_claim_no_k_that_is_worse(panel: xr.DataTree) -> None:
+    """That the exact search may have chosen another k does not make that k predict as well."""
+    ri = panel["RI"].to_dataset().isel(model=[0])
+    dims = ri["curve"].dims
+    ri = ri.assign(
+        curve=(dims, [[0.8, 0.5]]),
+        balanced_accuracy=(dims, [[0.9, 0.7]]),
+        k_possible=(dims, [[True, True]]),
+        support=ri["support"] * 0 + 1.0,
+    ).assign_coords(k=("model", [3]))
+    ((title, text),) = told(ri)
+    assert title == "the choice of k matters to RI"
+    assert text == (
+        "k = 7 might be the operating k of an exact search, instead of k = 3 of this approximate "
+        "one (balanced accuracy 0.7000 and 0.9000), and there RI is 0.500 instead of 0.800."
+    )
+
+
+def test_cautions__count_the_groups_that_were_scored(paired: xr.DataTree) -> None:
+    """A limit of 10, as of the bootstrap's own warning."""
+    croma = without_first_subset(paired)
+    rows = np.arange(croma.sizes["sample"])
+    groups = np.where(croma["sample_subset"] == "pair 0", rows, rows % 9).astype(str)
+    croma = croma.assign_coords(group_id=("sample", groups.astype(object)))
+    assert "Only 9 groups" in titles(croma)
+    croma = croma.assign_coords(group_id=("sample", (rows % 10).astype(str).astype(object)))
+    assert not [title for title in titles(croma) if title.startswith("Only")]
+
+
 def test_cautions__tell_of_few_groups_empty_cells_and_no_intervals(panel: xr.DataTree) -> None:
     croma = panel["CRoMa"].to_dataset()
     few = croma.assign_coords(
@@ -179,6 +327,11 @@ def test_cautions__name_the_first_empty_cells(panel: xr.DataTree) -> None:
     assert title == "Label and confounder do not cover each other"
     assert "7 combinations of diagnosis and scanner hold no sample: tumour with C; a with D" in text
     assert "and 5 more" in text
+
+
+def test_cautions__of_one_thing_are_in_the_singular(panel: xr.DataTree) -> None:
+    ((_, text),) = told(panel["CRoMa"].to_dataset(), empty=(1, [("tumour", "C")]))
+    assert text.startswith("1 combination of diagnosis and scanner holds no sample: tumour with C.")
 
 
 def test_empty_cells__are_counted(panel: xr.DataTree) -> None:

@@ -7,6 +7,7 @@ import importlib
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -554,6 +555,29 @@ def test_something_else__is_left_alone(
     with pytest.raises(cd.StoreError, match="holds no neighbours"):
         cd.open_neighbors(place)
     assert {f: f.read_bytes() for f in before} == before
+
+
+def test_folder_of_models__names_their_folders(cohort: Cohort, place: Path) -> None:
+    """Whoever scores or explains one model by the folder of a panel is told where its own are."""
+    models = {"lab/large": cohort.x, "small": cohort.x[::-1].copy()}
+    cd.score(
+        models, cohort.frame, confounder="center", design=cohort.design, k_candidates=[3], m=1,
+        keep_neighbors=place,
+    )  # fmt: skip
+    (place / "notes").mkdir()
+    told = f"{place} holds the neighbours of 'lab/large', 'small', a folder each: name one"
+    one = place / "lab%2Flarge"
+    for refused in (
+        lambda: score(cohort, place),
+        lambda: cd.open_neighbors(place),
+        lambda: cd.explain(
+            cohort.x, cohort.frame["sample_id"][0], manifest=cohort.frame, neighbors=place,
+            confounder="center",
+        ),
+    ):  # fmt: skip
+        with pytest.raises(cd.StoreError, match=re.escape(f"{told}, as {one}")):
+            refused()
+    assert cd.open_neighbors(one).attrs["k"] == 3
 
 
 def test_result__may_not_overwrite_kept_neighbours(cohort: Cohort, place: Path) -> None:

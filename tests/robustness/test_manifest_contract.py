@@ -69,6 +69,17 @@ def test_a_missing_column__is_named(column: str, cohort: Cohort) -> None:
     assert_all_raise(calls, f"no column '{column}'")
 
 
+def test_a_missing_column__is_named_once_and_with_the_cure(cohort: Cohort) -> None:
+    frame = cohort.frame.rename(columns={"label": "tissue", "group_id": "slide"})
+    assert_all_raise(
+        every_metric(cohort.x, frame, confounder_column="label"),
+        r"no column 'label', 'group_id' \(it has .*which column is the label \(label=, --label\) "
+        r"and which is the group \(group=, --group\), or rename it",
+    )
+    given = {"confounder": "center", "label": "tissue", "group": "slide"}
+    cd.score(cohort.x, frame, metrics=["CRoMa"], m=1, **given)
+
+
 def test_a_missing_subset_column__is_named_for_the_paired_design(cohort: Cohort) -> None:
     calls = every_metric(cohort.x, cohort.frame, evaluation_design="paired_2x2")
     assert_all_raise(calls, "no column 'subset'")

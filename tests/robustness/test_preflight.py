@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import croma_dask as cd
 from croma_dask.cohort.design import Scope, scopes_of, supply_of
 from croma_dask.cohort.manifest import ColumnNames, read_manifest
-from croma_dask.robustness.preflight import unscoreable
+from croma_dask.robustness.preflight import unscoreable, warn_same_split
 from tests.helpers.cohorts import manifest
 
 
@@ -70,3 +72,32 @@ def test_a_million_rows__take_no_time(n: int) -> None:
     other = group != group[row]
     so = other & (label == label[row]) & (confounder != confounder[row])
     assert supply.so[row] == so.sum()
+
+
+def two_names(levels: list[str]) -> pd.DataFrame:
+    """Sixty rows of three labels, in twelve groups, with a confounder of these levels."""
+    at = np.arange(60)
+    labels = np.array(["a", "b", "c"])[at % 3]
+    return manifest(labels, np.array(levels)[at % len(levels)], group=[f"g{i // 5}" for i in at])
+
+
+def test_one_partition_of_two_names__is_said_first_and_plainly(rng: np.random.Generator) -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        result = cd.score(
+            rng.normal(size=(60, 4)), two_names(["z", "x", "y"]), confounder="center",
+            k_candidates=[3], m=1,
+        )  # fmt: skip
+    assert str(said[0].message) == (
+        "'center' and the label 'label' split the rows in the same way: nothing is SO or OS, so "
+        "nothing can be scored"
+    )
+    assert float(result["RI"].support) == 0.0
+
+
+@pytest.mark.parametrize("levels", [["x", "x", "y"], ["x", "y", "z", "x", "y", "y"], list("pqrs")])
+def test_other_partitions__are_not_said_to_be_the_same(
+    levels: list[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    warn_same_split(read_manifest(two_names(levels), ColumnNames("center"), paired=False))
+    assert not list(recwarn)

@@ -349,6 +349,8 @@ def test_inputs_of_another_kind__are_told(ties: Cohort) -> None:
         cd.bootstrap(5)  # type: ignore[arg-type]
     with pytest.raises(cd.SchemaError, match=r"has no 'so_evidence', 'os_evidence', .*again"):
         cd.bootstrap(tree["RI"].to_dataset().drop_vars(["so_evidence", "os_evidence"]))
+    with pytest.raises(cd.SchemaError, match=r"has no 'evidence_distance', .*again"):
+        cd.bootstrap(tree["MaRI"].to_dataset().drop_vars("evidence_distance"))
     with pytest.raises(cd.SchemaError, match="no result of score"):
         cd.bootstrap(drawn(tree))
     other = scored(ties)

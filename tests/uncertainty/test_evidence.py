@@ -7,12 +7,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import croma_dask as cd
 from tests.helpers.cohorts import Cohort, lattice_cohort, manifest, random_cohort
 from tests.helpers.oracle import Oracle
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*units", "ignore:.*subsets")
+
+
+def pooled(node: xr.Dataset, metric: str) -> float:
+    """Pooled value of all samples, from their evidence by plain sums."""
+    so, os, distance = (
+        node[name].values if name in node else np.zeros(node.sizes["sample"])
+        for name in ("so_evidence", "os_evidence", "evidence_distance")
+    )
+    if metric == "MaRI":
+        weight = np.exp(-(distance - np.nanmin(distance)) / node.tau.item())
+        so, os = np.nansum(so * weight), np.nansum(os * weight)
+    return float(so.sum() / (so.sum() + os.sum()))
 
 
 def oracle_of(cohort: Cohort) -> Oracle:
@@ -32,13 +45,18 @@ def test_evidence__is_what_the_specification_weighs(
     )  # fmt: skip
     oracle = oracle_of(cohort)
     typed = {i: oracle.typed(i, scope, 7) for scope in oracle.scopes for i in scope.rows}
-    nearest = min(d for found in typed.values() for d, _ in found)
     for i, found in typed.items():
+        # Of its own scale: the nearest typed neighbour of a sample weighs 1.
+        nearest = min((d for d, _ in found), default=math.nan)
+        assert float(tree["MaRI"]["evidence_distance"][i]) == pytest.approx(
+            nearest, abs=1e-12, nan_ok=True
+        )
         for kind in ("so", "os"):
             mine = [d for d, which in found if which == kind.upper()]
             assert float(tree["RI"][f"{kind}_evidence"][i]) == len(mine)
             weight = math.fsum(math.exp(-(d - nearest) / 0.1) for d in mine)
             assert float(tree["MaRI"][f"{kind}_evidence"][i]) == pytest.approx(weight, rel=1e-12)
+    assert "evidence_distance" not in tree["RI"]
 
 
 @pytest.mark.parametrize("seed", [1, 5])
@@ -46,15 +64,14 @@ def test_evidence__adds_up_to_the_pooled_value(seed: int) -> None:
     cohort = random_cohort(seed)
     tree = cd.score(cohort.x, cohort.frame, confounder="center", design=cohort.design)
     for name in ("RI", "MaRI"):
-        node = tree[name]
-        so, os = node.so_evidence.sum().item(), node.os_evidence.sum().item()
-        assert so / (so + os) == pytest.approx(node.value.item(), abs=1e-14)
+        node = tree[name].to_dataset()
+        assert pooled(node, name) == pytest.approx(node.value.item(), abs=1e-14)
         undefined = node.undefined_type.values != 0
         assert not node.so_evidence.values[undefined].any()
         assert not node.os_evidence.values[undefined].any()
-    # (Weights of MaRI may vanish where a row is far from everything.)
-    typed = (tree["RI"].so_evidence + tree["RI"].os_evidence).values
-    np.testing.assert_array_equal(typed > 0, tree["RI"].defined.values)
+        typed = (node.so_evidence + node.os_evidence).values
+        assert (typed[~undefined] >= 1.0).all()
+    np.testing.assert_array_equal(np.isnan(tree["MaRI"].evidence_distance), undefined)
 
 
 def test_evidence__of_rows_that_are_not_scored_is_zero(rng: np.random.Generator) -> None:
@@ -69,6 +86,8 @@ def test_evidence__of_rows_that_are_not_scored_is_zero(rng: np.random.Generator)
     left_out = (frame["subset"] == "1").to_numpy()
     for name in ("RI", "MaRI"):
         assert not tree[name].so_evidence.values[left_out].any()
+        if name == "MaRI":
+            assert np.isnan(tree[name].evidence_distance.values[left_out]).all()
         assert tree[name].so_evidence.values[~left_out].any()
 
 
@@ -86,6 +105,6 @@ def test_evidence__of_an_approximate_search_adds_up_too(
     tree = cd.score(x, frame, confounder="center", index=index, probes=6)
     assert tree["RI"].attrs["recall"] < 1.0
     for name in ("RI", "MaRI"):
-        so, os = tree[name].so_evidence.sum().item(), tree[name].os_evidence.sum().item()
-        assert so / (so + os) == pytest.approx(tree[name].value.item(), abs=1e-13)
+        found = pooled(tree[name].to_dataset(), name)
+        assert found == pytest.approx(tree[name].value.item(), abs=1e-13)
     assert float(cd.bootstrap(tree)["RI"].value_std_error) > 0

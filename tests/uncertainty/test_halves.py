@@ -11,9 +11,11 @@ import pytest
 from scipy import stats
 
 import croma_dask as cd
+from croma_dask.schema import METRICS
 from croma_dask.schema_uncertainty import RESAMPLED, uncertainty_of
 from croma_dask.uncertainty import half_samples
 from croma_dask.uncertainty.compare import spread
+from croma_dask.uncertainty.table import bootstrap_text
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*same embedding", "ignore:.*units", "ignore:only .* groups"
@@ -58,14 +60,26 @@ def test_half_samples__are_the_spread_of_halves(metric: str) -> None:
         apart, value = spreads(x, frame, whole, metric, name)
         error = np.sqrt((apart**2).mean(axis=0))
         half = stats.t.ppf(0.5 + LEVEL / 2, N_PAIRS) * error
-        for suffix, expected in (
-            ("_std_error", error), ("_low", value - half), ("_high", value + half),
-        ):  # fmt: skip
+        # An interval ends where the range does.
+        about = METRICS[metric][name]
+        ends = np.clip([value - half, value + half], about.valid_min, about.valid_max)
+        for suffix, expected in (("_std_error", error), ("_low", ends[0]), ("_high", ends[1])):
             np.testing.assert_allclose(
                 np.atleast_1d(found[name + suffix]), expected, rtol=0, atol=1e-12
             )
         draws = found[f"{name}_draws"].values.reshape(apart.shape)
         np.testing.assert_allclose(draws, value + apart, rtol=0, atol=1e-12)
+
+
+def test_half_samples__keep_a_pinned_tau() -> None:
+    x, frame = made_up(3)
+    whole = cd.score(x, frame, metrics="MaRI", tau=0.3, warn_tau=False, **OPTIONS)
+    found = half_samples(whole, x, frame, n_pairs=2, keep_draws=True)
+    again = half_samples(whole, x, frame, n_pairs=2, keep_draws=True, tau=0.3)
+    other = half_samples(whole, x, frame, n_pairs=2, keep_draws=True, tau=0.1)
+    draws = found["MaRI"].value_draws
+    np.testing.assert_array_equal(draws, again["MaRI"].value_draws)
+    assert (draws != other["MaRI"].value_draws).any()
 
 
 def test_panel__compares_models_on_the_same_halves() -> None:
@@ -158,3 +172,25 @@ def test_spread__of_halves_of_a_mean_covers_it(n_pairs: int) -> None:
         found = spread(np.array([[values.mean()]]), draws[:, None, None], 0.95)
         hits.append(float(found["_low"][0, 0]) <= 0.0 <= float(found["_high"][0, 0]))
     assert abs(np.mean(hits) - 0.95) < 0.012
+
+
+def test_half_samples__say_what_they_are_and_stay_within_the_range() -> None:
+    x, frame = made_up(3)
+    # Labels far apart: the value lies near the end of its range, and the halves differ.
+    far = x + 6.0 * (frame["label"].to_numpy() == "1")[:, None]
+    whole = cd.score(far, frame, **OPTIONS)
+    found = half_samples(whole, far, frame, n_pairs=2, seed=1)
+    for metric, statistics in RESAMPLED.items():
+        declared = uncertainty_of(metric, compared=False, halves=True)
+        assert set(found[metric].data_vars) == set(declared)
+        for name, about in declared.items():
+            assert found[metric][name].attrs == about.attrs(), name
+        for statistic in statistics:
+            for end in ("_low", "_high"):
+                about = declared[statistic + end]
+                ends = found[metric][statistic + end].values
+                assert (ends >= about.valid_min).all()
+                assert (ends <= about.valid_max).all()
+    assert float(found["RI"].value_high) == 1.0
+    assert "Student" in found["RI"].value_low.attrs["comment"]
+    assert bootstrap_text(found).startswith("4 halves of 30 groups")

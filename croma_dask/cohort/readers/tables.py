@@ -44,11 +44,20 @@ def read_manifest(
     Raises
     ------
     SchemaError
-        The file cannot be read as a table; the message says what to change.
+        There is no such file, or it cannot be read as a table; the message says what to change.
     """
     if not isinstance(manifest, str | os.PathLike):
         return as_frame(manifest)
     path = os.fspath(manifest)
+    try:
+        return _read_file(path, comment, storage_options)
+    except FileNotFoundError as err:
+        raise SchemaError(f"there is no {path}") from err
+
+
+def _read_file(
+    path: str, comment: str | None, storage_options: Mapping[str, Any] | None
+) -> pd.DataFrame:
     stem = path.lower()
     for suffix in _COMPRESSED:
         stem = stem.removesuffix(suffix)

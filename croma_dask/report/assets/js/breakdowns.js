@@ -9,7 +9,7 @@ const breakdowns = (() => {
   }
 
   function make(payload) {
-    const { tables, left_out: leftOut, m: radii, main_m: mainM } = payload.breakdowns;
+    const { tables, left_out: leftOut, m: every, main_m: mainM } = payload.breakdowns;
     const state = { model: 0, m: mainM };
     const made = tables.map((one) => {
       const keys = one.keys ?? one.keys_by_model[0][0];
@@ -23,7 +23,7 @@ const breakdowns = (() => {
     };
     const controls = el("div", { class: "controls row" },
       payload.models.length > 1 && select("Model", payload.models, 0, (model) => change({ model })).control,
-      radii.length > 1 && select("m", radii.map(String), mainM, (m) => change({ m })).control);
+      every.length > 1 && select("m", every.map(String), mainM, (m) => change({ m })).control);
     return section("breakdowns", "Where it fails",
       el("p", { class: "quiet" }, "Headings sort: press one, and again to turn the order round. Cells without a sample are left out."),
       leftOut.map((title) => el("p", { class: "notice" }, `${title}: there are too many levels for a table here; croma_dask.breakdown gives it.`)),

@@ -31,6 +31,12 @@ const dom = (() => {
     add(parent, children);
   }
 
+  // Letters that are written from right to left, and signs that turn the direction.
+  const TURNING = /[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+
+  /** A name that stands in a sentence, its direction kept to itself. */
+  const isolated = (name) => (TURNING.test(name) ? `\u2068${name}\u2069` : name);
+
   let last = 0;
   /** An id that no other element has. */
   function freshId(stem) {
@@ -54,5 +60,5 @@ const dom = (() => {
     return el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title` }, title), ...children);
   }
 
-  return { el, refill, freshId, select, section };
+  return { el, refill, freshId, isolated, select, section };
 })();

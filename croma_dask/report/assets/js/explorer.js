@@ -1,6 +1,6 @@
 // The explorer: controls, live numbers, histogram, the worst samples under the filter.
 const explorer = (() => {
-  const { el, section, select, refill, freshId } = dom;
+  const { el, section, select, refill, freshId, isolated } = dom;
   const EXAMPLES = 5;
   const WORST = 12;
 
@@ -28,15 +28,16 @@ const explorer = (() => {
     };
   }
 
-  function numbersList(data, words, numbers, name, { second = false, value = null } = {}) {
+  function numbersList(data, words, numbers, name, { digits, second = false, value = null } = {}) {
+    const number = (x) => format.number(x, digits);
     const item = (title, text, raw, cls) => el("div", { class: cls }, el("dt", {}, title), el("dd", {}, raw === null ? text : el("data", { value: raw }, text)));
     return el("dl", { class: second ? "numbers second" : "numbers", "data-model": name },
       data.models.length > 1 && el("div", {}, el("dt", {}, second ? "Compared with" : "Model"), el("dd", { class: "model" }, name)),
       item(`${words.units} (n)`, format.integer(numbers.n), numbers.n, "n"),
-      item("median", format.number(numbers.median), numbers.median, "median"),
-      value !== null && item("CRoMa value", format.number(value), value, "value"),
-      item("quantile", format.number(numbers.q), numbers.q, "quantile"),
-      item("lower-tail mean", format.number(numbers.ltm), numbers.ltm, "tail"),
+      item("median", number(numbers.median), numbers.median, "median"),
+      value !== null && item("CRoMa value", number(value), value, "value"),
+      item("quantile", number(numbers.q), numbers.q, "quantile"),
+      item("lower-tail mean", number(numbers.ltm), numbers.ltm, "tail"),
       item(`${words.confounder} wins, F(0)`, format.percent(numbers.f0), numbers.f0, "f0"));
   }
 
@@ -45,7 +46,7 @@ const explorer = (() => {
     const { words } = payload;
     const columns = ["label", "confounder", ...(data.paired ? ["subset"] : [])];
     const codes = Object.fromEntries(await Promise.all(columns.map(async (name) => [name, await arrays.get(data[name].codes)])));
-    const state = { model: 0, second: -1, m: data.main_m, alpha: data.alpha, filters: {}, chosen: null, units: words.units };
+    const state = { model: 0, second: -1, m: data.main_m, alpha: Number(data.alpha), filters: {}, chosen: null, units: words.units };
 
     const live = el("div", { "aria-live": "polite", "aria-atomic": "true", class: "live" });
     const detail = el("p", { class: "detail", id: freshId("detail") });
@@ -79,6 +80,7 @@ const explorer = (() => {
         return shown && { shown, numbers: statistics.of(shown, state.alpha), bins: histogram.bins(shown.sorted, state.edges) };
       };
       state.edges = histogram.edges([first, ...(second ? [second] : [])]);
+      state.digits = histogram.digits(state.edges);
       state.first = side(first);
       state.second_side = side(second);
       state.kept = kept;
@@ -109,24 +111,24 @@ const explorer = (() => {
     }
 
     function write() {
-      const { first, second_side: second } = state;
+      const { first, second_side: second, digits } = state;
       // Without a filter, a paired design's headline is a median of medians.
       const headline = ({ shown }) => (data.paired ? statistics.medianOfMedians(shown, codes.subset, data.subset.names.length) : null);
       refill(live,
-        numbersList(data, words, first.numbers, data.models[state.model], { value: headline(first) }),
-        second && numbersList(data, words, second.numbers, data.models[state.second], { second: true, value: headline(second) }));
+        numbersList(data, words, first.numbers, data.models[state.model], { digits, value: headline(first) }),
+        second && numbersList(data, words, second.numbers, data.models[state.second], { digits, second: true, value: headline(second) }));
       const { n, median, q, ltm, f0 } = first.numbers;
-      const filters = Object.entries(state.filters).map(([name, code]) => `${words[name] ?? name} ${data[name].names[code]}`);
-      const what = `${data.models.length > 1 ? `${data.models[state.model]}, ` : ""}${filters.length ? filters.join(", ") : `all ${words.units}`}`;
+      const filters = Object.entries(state.filters).map(([name, code]) => `${words[name] ?? name} ${isolated(data[name].names[code])}`);
+      const what = `${data.models.length > 1 ? `${isolated(data.models[state.model])}, ` : ""}${filters.length ? filters.join(", ") : `all ${words.units}`}`;
       drawn.element.setAttribute("aria-label", n === 0
         ? `Histogram of margins, ${what}: none has a margin.`
-        : `Histogram of margins, ${what}: ${format.count(n, words.unit)}, median ${format.number(median)}, ${format.percent(f0)} at or below 0, lower-tail mean ${format.number(ltm)} below ${format.number(q)}.`);
+        : `Histogram of margins, ${what}: ${format.count(n, words.unit)}, median ${format.number(median, digits)}, ${format.percent(f0)} at or below 0, lower-tail mean ${format.number(ltm, digits)} up to ${format.number(q, digits)}.`);
       writeDetail();
       writeWorst();
     }
 
     function writeDetail() {
-      const { first, edges, chosen } = state;
+      const { first, edges, chosen, digits } = state;
       if (chosen === null) {
         refill(detail, el("span", { class: "quiet" }, "Point at a bar, or choose one with the arrow keys, to see which samples it holds."));
         slider.setAttribute("aria-valuetext", "no bar chosen");
@@ -134,10 +136,10 @@ const explorer = (() => {
       }
       const { counts, starts } = first.bins;
       const rows = first.shown.rows.subarray(starts[chosen], starts[chosen + 1]);
-      const listed = named === null ? [] : Array.from(rows.subarray(0, EXAMPLES), (row) => named.id(row));
+      const listed = named === null ? [] : Array.from(rows.subarray(0, EXAMPLES), (row) => isolated(named.id(row)));
       const more = rows.length > listed.length && listed.length > 0 ? " \u2026" : "";
       const share = first.numbers.n ? ` (${format.percent(counts[chosen] / first.numbers.n)})` : "";
-      const text = `Margins above ${format.number(edges[chosen])} up to ${format.number(edges[chosen + 1])}: ${format.count(counts[chosen], words.unit)}${share}${listed.length ? `: ${listed.join(", ")}${more}` : ""}`;
+      const text = `Margins above ${format.number(edges[chosen], digits)} up to ${format.number(edges[chosen + 1], digits)}: ${format.count(counts[chosen], words.unit)}${share}${listed.length ? `: ${listed.join(", ")}${more}` : ""}`;
       refill(detail, text);
       slider.setAttribute("aria-valuenow", String(chosen));
       slider.setAttribute("aria-valuetext", text);
@@ -157,7 +159,12 @@ const explorer = (() => {
       Object.assign(state, values);
       if (asked) return;
       asked = true;
-      requestAnimationFrame(() => { asked = false; compute(); });
+      requestAnimationFrame(() => { asked = false; compute().catch(failed); });
+    }
+
+    function failed(error) {
+      console.error(error);
+      refill(live, el("p", { class: "notice" }, `This model cannot be shown: the file may be damaged (${error.message}).`));
     }
 
     function choose(bin) {
@@ -195,7 +202,7 @@ const explorer = (() => {
       else filters[name] = code;
       change({ filters });
     }, { first: "all" }).control;
-    const alpha = alphaControl(data.alpha, (value) => change({ alpha: value }));
+    const alpha = alphaControl(Number(data.alpha), (value) => change({ alpha: value }));
     state.alpha = alpha.value;
     const many = data.models.length > 1;
     const controls = el("form", { class: "controls", "aria-label": "What to show", on: { submit: (event) => event.preventDefault() } },
@@ -213,7 +220,7 @@ const explorer = (() => {
 
     const limits = [];
     if (data.m_left_out.length) limits.push(`To keep this file small, m = ${data.m_left_out.join(", ")} is not in the explorer.`);
-    if (data.worst && !data.ids) limits.push(`There are too many samples to carry all their ids: the ${format.integer(data.worst.each)} worst of each model have theirs, others are named by their row.`);
+    if (data.worst && !data.ids) limits.push(`There are too many samples to carry all their ids: the ${format.integer(data.worst.each)} worst of each model have theirs, others are named by their row in the manifest, counted from 0.`);
     if (data.worst && !data.groups) limits.push("Groups are told of these alone.");
 
     const made = section("explorer", "Explore the margins",
@@ -227,6 +234,9 @@ const explorer = (() => {
       named = loaded;
       writeDetail();
       writeWorst();
+    }).catch((error) => {
+      console.error(error);
+      made.append(el("p", { class: "notice" }, `Samples have no names here: the file may be damaged (${error.message}).`));
     });
     return made;
   }

@@ -25,11 +25,11 @@ const explorerChart = (() => {
     },
   });
 
-  /** Option of a state {edges, first, second, names, unit, chosen}. */
+  /** Option of a state {edges, digits, first, second, units, chosen}. */
   function option(state) {
     return (width) => {
       const { option: common, axis } = charts.base();
-      const { edges, first, second } = state;
+      const { edges, first, second, digits } = state;
       const { counts } = first.bins;
       const { median, q, n } = first.numbers;
       const stepped = { type: "line", step: "end", symbol: "none", silent: true, emphasis: { disabled: true } };
@@ -40,7 +40,7 @@ const explorerChart = (() => {
         series.push(area(stepsUpTo(edges, counts, q), charts.colour("tail")));
         // Labels lean away from each other, but never out of the chart; narrow ones have no room.
         const far = (x) => (x - edges[0]) / (edges[edges.length - 1] - edges[0]) * (width - 82);
-        const text = (label, x) => (width < 500 ? "" : `${label} ${format.number(x)}`);
+        const text = (label, x) => (width < 500 ? "" : `${label} ${format.number(x, digits)}`);
         const crowded = far(q) < 110 && far(median) - far(q) < 130;
         marks.push(line(median, charts.colour("accent"), text("median", median), far(median) > width - 210 ? "right" : "left"));
         marks.push(line(q, charts.colour("tail"), crowded ? "" : text("quantile", q), far(q) < 110 ? "left" : "right", { type: "dashed" }));

@@ -15,9 +15,10 @@ const format = (() => {
 
   function percent(value) {
     if (absent(value)) return NONE;
-    if (value > 0 && value < 0.0005) return "<0.1 %";
-    if (value < 1 && value > 0.9995) return ">99.9 %";
-    return `${(100 * value).toFixed(1).replace("-", MINUS)} %`;
+    const text = (100 * value).toFixed(1);
+    if (text === "0.0" && value > 0) return "<0.1 %";
+    if (text === "100.0" && value < 1) return ">99.9 %";
+    return `${text.replace("-", MINUS)} %`;
   }
 
   const integer = (value) => (absent(value) ? NONE : Math.round(value).toLocaleString("en").replace("-", MINUS));

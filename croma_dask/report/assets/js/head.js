@@ -15,7 +15,9 @@ const head = (() => {
     const made = section("warnings", list.length ? "Read this first" : "Nothing to warn about",
       list.length
         ? el("ul", {}, list.map(({ title: what, text }) => el("li", {}, el("strong", {}, what), text)))
-        : el("p", {}, "Every sample has a value, the search was exact, and the embeddings differ."));
+        : el("p", {}, payload.models.length > 1
+          ? `Every ${payload.words.unit} has a value, the search was exact, and the embeddings differ.`
+          : `Every ${payload.words.unit} has a value, and the search was exact.`));
     if (list.length) made.classList.add("cautions");
     return made;
   }

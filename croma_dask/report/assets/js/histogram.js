@@ -34,5 +34,8 @@ const histogram = (() => {
     return { counts, starts };
   }
 
-  return { edges, bins };
+  /** Decimals that tell one edge from the next. */
+  const digits = (at) => Math.max(3, Math.ceil(-Math.log10(at[1] - at[0]) - 1e-6));
+
+  return { edges, bins, digits };
 })();

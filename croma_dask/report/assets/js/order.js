@@ -1,24 +1,13 @@
-// Order of a float32 vector, by radix: a million values in some 30 ms, where a sort with a
+// Order of a vector of floats, by radix: a million float32 in some 30 ms, where a sort with a
 // comparison takes a second.
 const order = (() => {
   const BITS = 11;
   const SIZE = 1 << BITS;
+  const SIGN = 0x80000000;
 
-  /** Positions of the values that are not NaN, ascending; equal ones in the order of the rows. */
-  function argsort(values) {
-    const bits = new Uint32Array(values.buffer, values.byteOffset, values.length);
-    let n = 0;
-    for (let i = 0; i < values.length; i += 1) if (values[i] === values[i]) n += 1;
-    let rows = new Uint32Array(n);
-    let keys = new Uint32Array(n);
-    for (let i = 0, j = 0; i < values.length; i += 1) {
-      if (values[i] !== values[i]) continue;
-      rows[j] = i;
-      // Negative numbers run backwards in their bits; -0 is 0.
-      const b = values[i] === 0 ? 0 : bits[i];
-      keys[j] = (b & 0x80000000 ? ~b : b | 0x80000000) >>> 0;
-      j += 1;
-    }
+  /** Rows in the order of their keys, which are not kept; equal ones as they were. */
+  function byKey(rows, keys) {
+    const n = rows.length;
     let otherRows = new Uint32Array(n);
     let otherKeys = new Uint32Array(n);
     for (let shift = 0; shift < 32; shift += BITS) {
@@ -32,6 +21,29 @@ const order = (() => {
       }
       [rows, otherRows] = [otherRows, rows];
       [keys, otherKeys] = [otherKeys, keys];
+    }
+    return rows;
+  }
+
+  /** Positions of the values that are not NaN, ascending; equal ones in the order of the rows. */
+  function argsort(values) {
+    // Of float64 two words each, the low one first.
+    const words = values.BYTES_PER_ELEMENT / 4;
+    const bits = new Uint32Array(values.buffer, values.byteOffset, words * values.length);
+    let n = 0;
+    for (let i = 0; i < values.length; i += 1) if (values[i] === values[i]) n += 1;
+    let rows = new Uint32Array(n);
+    for (let i = 0, j = 0; i < values.length; i += 1) if (values[i] === values[i]) rows[j++] = i;
+    for (let word = 0; word < words; word += 1) {
+      const high = word === words - 1;
+      const keys = new Uint32Array(n);
+      for (let j = 0; j < n; j += 1) {
+        const i = rows[j];
+        // Negative numbers run backwards in their bits; -0 is 0.
+        const b = values[i] === 0 ? 0 : bits[words * i + word];
+        keys[j] = values[i] < 0 ? ~b : high ? b | SIGN : b;
+      }
+      rows = byKey(rows, keys);
     }
     return rows;
   }

@@ -1,6 +1,6 @@
 // The summary: one line a model, sentences that read it, the Pareto chart, who beats whom.
 const summary = (() => {
-  const { el, section, refill, select } = dom;
+  const { el, section, refill, select, isolated } = dom;
 
   function readings(list) {
     const one = list.length === 1;
@@ -10,8 +10,8 @@ const summary = (() => {
     return [el("details", {}, el("summary", {}, "In words, model by model"), content)];
   }
 
-  function pareto(points) {
-    const front = points.filter((p) => p.front).map((p) => p.name).join(", ");
+  function pareto(points, { value, typical, worst }) {
+    const front = points.filter((p) => p.front).map((p) => isolated(p.name)).join(", ");
     const option = () => {
       const { option: common, axis, text } = charts.base();
       const at = (wanted, extra) => ({
@@ -26,7 +26,7 @@ const summary = (() => {
       return {
         ...common,
         grid: { left: 66, right: 30, top: 28, bottom: 46 },
-        xAxis: { ...axis, type: "value", name: "value, the median margin", nameGap: 28, ...charts.round(points.map((p) => p.value), { most: 1, least: -1 }) },
+        xAxis: { ...axis, type: "value", name: value, nameGap: 28, ...charts.round(points.map((p) => p.value), { most: 1, least: -1 }) },
         yAxis: { ...axis, type: "value", name: "lower-tail mean", nameGap: 48, ...charts.round(points.map((p) => p.tail), { most: 1, least: -1 }) },
         series: [
           at(true, { symbol: "circle", itemStyle: { color: charts.colour("accent") } }),
@@ -36,8 +36,8 @@ const summary = (() => {
     };
     const drawn = charts.make(option, { label: `Lower-tail mean against value of each model. On the Pareto front: ${front}. The numbers are in the table above.` });
     return el("figure", { class: "narrow" },
-      el("figcaption", {}, el("h3", {}, "Typical and worst samples"),
-        el("p", { class: "quiet" }, "To the right: better for a typical sample. Up: better for the worst. Filled: on the Pareto front.")),
+      el("figcaption", {}, el("h3", {}, `Typical and worst ${worst}`),
+        el("p", { class: "quiet" }, `To the right: better for ${typical}. Up: better for the worst. Filled: on the Pareto front.`)),
       drawn.element);
   }
 
@@ -46,7 +46,7 @@ const summary = (() => {
     const holder = el("div");
     const draw = () => {
       const { better, difference, low, high, title } = list[chosen];
-      const columns = [{ title: "Model", kind: "text" }, ...names.map((name) => ({ title: `beats ${name}`, kind: "versus" }))];
+      const columns = [{ title: "Model", kind: "text" }, ...names.map((name) => ({ title: `beats ${isolated(name)}`, kind: "versus" }))];
       const rows = names.map((name, i) => [name, ...names.map((_, j) => (i === j ? null : [better[i][j], difference[i][j], low[i][j], high[i][j]]))]);
       refill(holder, table.make({ columns, rows }, { caption: `${title}: probability that the model of the line beats that of the column; below it the difference, and the interval of the difference` }).element);
     };
@@ -67,7 +67,7 @@ const summary = (() => {
       table.make(shown.table, { caption: shown.caption }).element,
       shown.more.columns.length > 1 && table.make(shown.more, { caption: shown.more.caption }).element,
       readings(shown.readings),
-      shown.pareto.length > 1 && pareto(shown.pareto),
+      shown.pareto.length > 1 && pareto(shown.pareto, shown.axes),
       shown.pairs.length > 0 && pairs(shown.pairs, payload.models));
   }
 

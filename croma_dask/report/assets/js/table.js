@@ -1,7 +1,9 @@
 // Tables that sort by click and by keyboard: each heading is a button, and says its order.
 const table = (() => {
-  const { el, refill } = dom;
+  const { el, refill, freshId } = dom;
   const MOST_ROWS = 30;
+  const MORE_ROWS = 300;
+  const texts = new Intl.Collator("en", { numeric: true });
   const TEXT = new Set(["text", "code"]);
 
   const numeric = (cell) => (Array.isArray(cell) ? cell[0] : cell);
@@ -40,7 +42,7 @@ const table = (() => {
   }
 
   function compare(kind, a, b, sign) {
-    if (TEXT.has(kind)) return sign * String(a ?? "").localeCompare(String(b ?? ""), "en", { numeric: true });
+    if (TEXT.has(kind)) return sign * texts.compare(String(a ?? ""), String(b ?? ""));
     const x = kind === "flag" ? Number(Boolean(a)) : numeric(a);
     const y = kind === "flag" ? Number(Boolean(b)) : numeric(b);
     // What has no value stays below, whatever the order.
@@ -69,14 +71,16 @@ const table = (() => {
     const { columns } = spec;
     let rows = spec.rows;
     let [sorted, direction] = spec.sort ?? [null, null];
-    let all = false;
+    let most = MOST_ROWS;
     const tbody = el("tbody");
     const more = el("div", { class: "more" });
+    // A title is for the mouse alone: what a column means stands below the table as well.
+    const hints = columns.map((column) => (column.hint ? freshId("hint") : null));
     const heads = columns.map((column, i) => {
       const kind = TEXT.has(column.kind) || column.kind === "flag" ? "text" : null;
       const content = sortable
-        ? el("button", { type: "button", title: column.hint || null, on: { click: () => sort(i) } }, column.title)
-        : el("span", { class: "plain", title: column.hint || null }, column.title);
+        ? el("button", { type: "button", title: column.hint || null, "aria-describedby": hints[i], on: { click: () => sort(i) } }, column.title)
+        : el("span", { class: "plain", title: column.hint || null, "aria-describedby": hints[i] }, column.title);
       return el("th", { scope: "col", class: kind }, content);
     });
 
@@ -91,7 +95,7 @@ const table = (() => {
         else head.removeAttribute("aria-sort");
       });
       const shade = shades(columns, rows);
-      const visible = all ? inOrder : inOrder.slice(0, MOST_ROWS);
+      const visible = inOrder.slice(0, most);
       refill(tbody, visible.map((row) => el("tr", {}, row.map((cell, i) => {
         const { kind } = columns[i];
         const cls = kind === "code" ? "code" : TEXT.has(kind) || kind === "flag" ? "text" : shade(i, cell);
@@ -99,9 +103,18 @@ const table = (() => {
           ? el("th", { scope: "row" }, body(kind, cell))
           : el("td", { class: cls }, body(kind, cell));
       }))));
-      refill(more, visible.length < inOrder.length && el("button", {
-        type: "button", class: "plain", on: { click: () => { all = true; draw(); } },
-      }, `Show all ${format.integer(inOrder.length)} rows (now ${visible.length})`));
+      const left = inOrder.length - visible.length;
+      refill(more, left > 0 && el("button", { type: "button", class: "plain", on: { click: () => showMore(visible.length) } },
+        `Show ${format.count(Math.min(left, MORE_ROWS), "more row")} (${format.integer(visible.length)} of ${format.integer(inOrder.length)} are shown)`));
+    }
+
+    /** A few hundred further rows, the first of which gets the focus: its button has gone. */
+    function showMore(from) {
+      most = from + MORE_ROWS;
+      draw();
+      const first = tbody.rows[from];
+      first.tabIndex = -1;
+      first.focus();
     }
 
     function sort(i) {
@@ -118,7 +131,9 @@ const table = (() => {
       caption && el("p", { class: "caption" }, caption),
       el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${label}, scrolls sideways where it is too wide` },
         el("table", { "aria-label": label }, el("thead", {}, el("tr", {}, heads)), tbody)),
-      more);
+      more,
+      hints.some(Boolean) && el("details", { class: "hints" }, el("summary", {}, "What the columns mean"),
+        el("dl", { class: "facts" }, columns.flatMap(({ title, hint }, i) => (hint ? [el("dt", {}, title), el("dd", { id: hints[i] }, hint)] : [])))));
     return { element, update(next) { rows = next; draw(); } };
   }
 

@@ -8,7 +8,7 @@ const views = (() => {
     if (!whole.has(key)) {
       whole.set(key, arrays.get(data.margins[model][m]).then((values) => {
         const rows = order.argsort(values);
-        const sorted = new Float32Array(rows.length);
+        const sorted = new values.constructor(rows.length);
         for (let i = 0; i < rows.length; i += 1) sorted[i] = values[rows[i]];
         return { rows, sorted, sums: statistics.sums(sorted), values };
       }));
@@ -31,7 +31,7 @@ const views = (() => {
     if (kept === null) return view;
     const n = view.rows.length;
     const rows = new Uint32Array(n);
-    const sorted = new Float32Array(n);
+    const sorted = new view.sorted.constructor(n);
     let count = 0;
     for (let i = 0; i < n; i += 1) {
       const row = view.rows[i];

@@ -8,15 +8,39 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["digest_of", "write_lines", "write_whole"]
+__all__ = ["digest_of", "replacing", "write_lines", "write_whole"]
 
 _PARTIAL = re.compile(r"\.[0-9a-f]{32}")
 _DEAD_SECONDS = 600.0
 """A file that is being written is not touched for so long only if whoever wrote it is gone."""
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Put a file in its place when it is written, whole or not at all.
+
+    Parameters
+    ----------
+    path
+        Replaced where it is there. Folders are :mod:`croma_dask.index.swap`'s.
+
+    Yields
+    ------
+    pathlib.Path
+        Where to write: beside it, on the same file system, so that the last step is one rename. A
+        block that fails leaves nothing there, and what was at the place.
+    """
+    # A name of its own (two runs may write the same file), not longer than that of the file.
+    partial = path.with_name(f".{uuid.uuid4().hex}")
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, fill: Callable[[BinaryIO], object]) -> str:
@@ -31,15 +55,10 @@ def write_whole(path: Path, fill: Callable[[BinaryIO], object]) -> str:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _delete_partial(path.parent)
-    # A name of its own (two runs may write the same table), not longer than that of the file.
-    partial = path.with_name(f".{uuid.uuid4().hex}")
-    try:
+    with replacing(path) as partial:
         with open(partial, "wb") as file:
             fill(file)
         digest = digest_of(partial)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
     return digest
 
 

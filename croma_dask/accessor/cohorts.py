@@ -1,185 +1,25 @@
-"""The accessor `.croma` of Datasets and DataTrees: it forwards, and does nothing itself."""
+"""What `.croma` has for cohorts: it forwards, and does nothing itself."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import xarray as xr
 
-from croma_dask.kinds import KINDS, Kind, kind_of
+from croma_dask.accessor.base import Accessor
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from croma_dask.embedding.plan import BenchmarkPlan
     from croma_dask.plan import Plan
-    from croma_dask.plotting.accessor import PlotAccessor
     from croma_dask.probe.layout import SweepLayout
 
-__all__ = ["CromaDatasetAccessor", "CromaTreeAccessor"]
-
-_COHORT: tuple[Kind, ...] = ("cohort",)
-_RESULT: tuple[Kind, ...] = ("result",)
-_SUMMARISED: tuple[Kind, ...] = ("result", "sweep", "benchmark")
-_DRAWN: tuple[Kind, ...] = (*_SUMMARISED, "bootstrap", "ranks")
-_SAVED: tuple[Kind, ...] = (*_DRAWN, "breakdown", "explanation")
-
-_FOR: dict[str, tuple[Kind, ...]] = {
-    "score": _COHORT,
-    "plan": _COHORT,
-    "probe_sweep": _COHORT,
-    "plan_probe_sweep": _COHORT,
-    "embedding_benchmark": _COHORT,
-    "plan_embedding_benchmark": _COHORT,
-    "explain": _COHORT,
-    "summary": _SUMMARISED,
-    "to_frame": (*_SUMMARISED, "bootstrap"),
-    "save": _SAVED,
-    "plot": _DRAWN,
-    "bootstrap": _RESULT,
-    "breakdown": _RESULT,
-    "worst_groups": _RESULT,
-    "report": _RESULT,
-}
-"""Method -> kinds of object that it is for, as :func:`croma_dask.kinds.kind_of` tells them."""
+__all__ = ["CohortAccessor"]
 
 
-class _Accessor:
-    """What Datasets and DataTrees have in common: all that is for results."""
-
-    def __init__(self, data: Any) -> None:
-        self._data = data
-
-    def _of(self, name: str) -> Any:
-        """Return the object, if `name` is for such as it is."""
-        from croma_dask.errors import SchemaError
-
-        kind = kind_of(self._data)
-        # What is not known is left to the function, which says what it misses.
-        if kind == "unknown" or kind in _FOR[name]:
-            return self._data
-        meant = " or ".join(KINDS[other] for other in _FOR[name])
-        here = ", ".join(other for other in dir(self) if other in _FOR)
-        raise SchemaError(
-            f"this is {KINDS[kind]}; .croma.{name} is for {meant}. What it has here: {here}"
-        )
-
-    def __dir__(self) -> list[str]:
-        """Name what there is for such an object, and nothing else of this class."""
-        kind = kind_of(self._data)
-        return [
-            name
-            for name in super().__dir__()
-            if name not in _FOR or kind == "unknown" or kind in _FOR[name]
-        ]
-
-    def __repr__(self) -> str:
-        """Show the object at a glance: a table of a result, shape and counts of a cohort."""
-        from croma_dask.notebook import describe_text
-
-        return describe_text(self._data)
-
-    def _repr_html_(self) -> str:
-        """Show the same in a notebook."""
-        from croma_dask.notebook import describe_html
-
-        return describe_html(self._data)
-
-    @property
-    def plot(self) -> PlotAccessor:
-        """Draw this result: see :mod:`croma_dask.plotting`."""
-        from croma_dask.errors import SchemaError
-        from croma_dask.plotting.accessor import PlotAccessor
-
-        try:
-            return PlotAccessor(self._of("plot"))
-        except SchemaError as error:
-            # What a property raises must not break hasattr().
-            raise AttributeError(str(error)) from None
-
-    def summary(self) -> str:
-        """Headline numbers as a table for people: see :func:`croma_dask.results.summary`."""
-        from croma_dask.results import summary
-
-        return summary(self._of("summary"))
-
-    def to_frame(self) -> pd.DataFrame:
-        """Tidy frame of this result: see :func:`croma_dask.results.to_frame`."""
-        from croma_dask.results import to_frame
-
-        return to_frame(self._of("to_frame"))
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write this result, whole or not at all: see :func:`croma_dask.results.save`."""
-        from croma_dask.results import save
-
-        save(self._of("save"), path, overwrite=overwrite)
-
-    def bootstrap(
-        self,
-        *,
-        n_draws: int = 2000,
-        seed: int = 0,
-        level: float = 0.95,
-        keep_draws: bool = False,
-        threads: int | None = None,
-    ) -> xr.DataTree:
-        """Tell how sure these values are: see :func:`croma_dask.bootstrap`."""
-        from croma_dask.uncertainty import bootstrap
-
-        return bootstrap(
-            self._of("bootstrap"), n_draws=n_draws, seed=seed, level=level,
-            keep_draws=keep_draws, threads=threads,
-        )  # fmt: skip
-
-    def breakdown(self, by: str | Sequence[str] = "label", *, metric: str = "CRoMa") -> xr.Dataset:
-        """Take this result apart by label, confounder, ...: see :func:`croma_dask.breakdown`."""
-        from croma_dask.breakdown import breakdown
-
-        return breakdown(self._of("breakdown"), by, metric=metric)
-
-    def worst_groups(
-        self,
-        n: int | None = 10,
-        *,
-        metric: str = "CRoMa",
-        order: str | None = None,
-        min_defined: int = 1,
-        model: str | None = None,
-        m: int | None = None,
-    ) -> xr.Dataset:
-        """Name the groups that fare worst: see :func:`croma_dask.worst_groups`."""
-        from croma_dask.breakdown import worst_groups
-
-        return worst_groups(
-            self._of("worst_groups"), n, metric=metric, order=order, min_defined=min_defined,
-            model=model, m=m,
-        )  # fmt: skip
-
-    def report(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        title: str | None = None,
-        n_draws: int = 2000,
-        seed: int = 0,
-        overwrite: bool = False,
-    ) -> Path:
-        """Write this result as a page that opens offline: see :func:`croma_dask.report`."""
-        from croma_dask.report import report
-
-        return report(
-            self._of("report"), path, title=title, n_draws=n_draws, seed=seed,
-            overwrite=overwrite,
-        )  # fmt: skip
-
-
-@xr.register_dataset_accessor("croma")
-class CromaDatasetAccessor(_Accessor):
-    """Score, plan or explain a cohort; read, draw and save a result of one metric."""
+class CohortAccessor(Accessor):
+    """Score, plan or explain a cohort, which is a Dataset."""
 
     def score(
         self,
@@ -338,19 +178,3 @@ class CromaDatasetAccessor(_Accessor):
             subset=subset, k=k, m=m, tau=tau, design=design, skip_incomplete=skip_incomplete,
             label=label, group=group, id_column=id_column, subset_column=subset_column,
         )  # fmt: skip
-
-
-@xr.register_datatree_accessor("croma")
-class CromaTreeAccessor(_Accessor):
-    """Read, draw, take apart and save a result of several metrics."""
-
-    def __getattr__(self, name: str) -> Any:
-        """Say of what is for cohorts, which are Datasets, that it is not for this."""
-        from croma_dask.errors import SchemaError
-
-        if name in _FOR:
-            try:
-                self._of(name)
-            except SchemaError as error:
-                raise AttributeError(str(error)) from None
-        raise AttributeError(f"a DataTree's .croma has no attribute {name!r}")
