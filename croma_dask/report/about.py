@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from croma_dask.report.pick import fact, m_values, number, scored
+from croma_dask.report.pick import UNNAMED, fact, m_values, number, scored
 from croma_dask.report.words import Words, counted, listed
 
 if TYPE_CHECKING:
@@ -94,8 +94,9 @@ def facts(nodes: Nodes, intervals: Nodes, words: Words) -> list[list[str]]:
     """Terms and values that all models share."""
     dataset = next(iter(nodes.values()))
     attrs = dataset.attrs
+    named = str(attrs.get("dataset", "")) not in ("", UNNAMED)
     found = [
-        ["Data set", str(attrs.get("dataset", ""))],
+        *([["Data set", str(attrs["dataset"])]] if named else []),
         [
             "Design",
             "paired_2x2: neighbours within 2 x 2 subsets, a unit is an occurrence"

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from croma_dask.report.caution_k import k_cautions
+from croma_dask.report.caution_leaning import leaning_cautions
 from croma_dask.report.caution_support import support_cautions
 from croma_dask.report.pick import fact, m_values, main_m, number, scored
-from croma_dask.report.words import Words, counted, isolated, listed, percent, signed
+from croma_dask.report.words import Words, counted, isolated, listed, percent
 from croma_dask.uncertainty.groups import FEW_GROUPS
 
 if TYPE_CHECKING:
     import xarray as xr
 
+    from croma_dask.breakdown.leaning import Leaning
+
 __all__ = ["cautions"]
 
 Nodes = dict[str, "xr.Dataset"]
 
-NEAR_K = 0.005
-"""Balanced accuracies that lie this near to each other might as well have chosen the other k."""
-
-MOVED = 0.02
-"""Difference of RI or MaRI between two such k that is worth telling."""
-
 
 def cautions(
     nodes: Nodes, names: list[str], words: Words, *, empty: tuple[int, list[tuple[str, str]]],
-    without_intervals: str = "",
+    without_intervals: str = "", leaning: Sequence[Leaning] = (),
 ) -> list[dict[str, str]]:  # fmt: skip
     """Collect the warnings that a result gives rise to.
 
@@ -42,13 +40,18 @@ def cautions(
         Number of label x confounder cells without samples, and the first of them.
     without_intervals
         Why there are no bootstrap intervals; empty where there are.
+    leaning
+        Values that rest on one group.
 
     Returns
     -------
     list of dict
         `title` and `text`; the most serious first.
     """
+    croma = nodes.get("CRoMa")
+    alpha = float("nan") if croma is None else float(croma.attrs["alpha"])
     found = [
+        *leaning_cautions(leaning, names, words, alpha),
         *support_cautions(nodes, names, words),
         *_approximate(nodes, names),
         *_rows(nodes, names, words),
@@ -71,15 +74,12 @@ def cautions(
         )
     if without_intervals:
         found.append(("No intervals", without_intervals))
+    found += k_cautions(nodes, names)
     return [{"title": title, "text": text} for title, text in found]
 
 
 def _of(names: list[str], i: int) -> str:
     return f"{names[i]}: " if len(names) > 1 else ""
-
-
-def _k(dataset: xr.Dataset, model: int) -> int:
-    return int(number(dataset, "k", model=model))
 
 
 def _approximate(nodes: Nodes, names: list[str]) -> Iterator[tuple[str, str]]:
@@ -164,7 +164,7 @@ def _operating_k(nodes: Nodes, names: list[str]) -> Iterator[tuple[str, str]]:
     index = nodes.get("RI", nodes.get("MaRI"))
     if index is None:
         return
-    ks = [_k(index, i) for i in range(len(names))]
+    ks = [int(number(index, "k", model=i)) for i in range(len(names))]
     if len(set(ks)) > 1:
         each = ", ".join(f"{name} {k}" for name, k in zip(names, ks, strict=True))
         yield (
@@ -172,40 +172,6 @@ def _operating_k(nodes: Nodes, names: list[str]) -> Iterator[tuple[str, str]]:
             f"The operating k differs between models ({each}). Compare them with the curves over "
             "k as well.",
         )
-    candidates = [int(k) for k in index["k_candidate"].values]
-    for i in range(len(names)):
-        for metric, dataset in nodes.items():
-            if "curve" not in dataset:
-                continue
-            here = candidates.index(ks[i])
-            accuracy = [
-                number(dataset, "balanced_accuracy", model=i, k_candidate=j)
-                for j in range(len(candidates))
-            ]
-            possible = [
-                number(dataset, "k_possible", model=i, k_candidate=j) == 1
-                for j in range(len(candidates))
-            ]
-            near = [
-                j != here and (accuracy[here] - accuracy[j] < NEAR_K or possible[j])
-                for j in range(len(candidates))
-            ]
-            for j, k in enumerate(candidates):
-                other = number(dataset, "curve", model=i, k_candidate=j)
-                value = number(dataset, "curve", model=i, k_candidate=here)
-                if near[j] and abs(other - value) > MOVED:
-                    said = (
-                        f"k = {k} predicts the label about as well as the operating k = {ks[i]}"
-                        if accuracy[here] - accuracy[j] < NEAR_K
-                        else f"k = {k} might be the operating k of an exact search, instead of "
-                        f"k = {ks[i]} of this approximate one"
-                    )
-                    yield (
-                        f"{_of(names, i)}the choice of k matters to {metric}",
-                        f"{said} (balanced accuracy {accuracy[j]:.4f} and {accuracy[here]:.4f}), "
-                        f"and there {metric} is {signed(other)} instead of {signed(value)}.",
-                    )
-                    break
 
 
 def _groups(nodes: Nodes, words: Words) -> Iterator[tuple[str, str]]:

@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from croma_dask.report import about, cautions, curves, summary
+from croma_dask.report.caution_leaning import index_leaning, margin_leaning
 from croma_dask.report.encode import Blocks, printable
 from croma_dask.report.explorer import Explorer
 from croma_dask.report.inputs import Material
 from croma_dask.report.others import benchmark_section, sweep_section
-from croma_dask.report.pick import m_values, main_m, number, scored
+from croma_dask.report.pick import m_values, main_m, number, ranked, scored
 from croma_dask.report.tables import Breakdowns, empty_cells
 from croma_dask.report.words import Words, isolated, listed
 from croma_dask.schema import METRICS
 
 if TYPE_CHECKING:
     import xarray as xr
+
+    from croma_dask.breakdown.leaning import Leaning
 
 __all__ = ["collect"]
 
@@ -108,23 +111,28 @@ class _Scored:
 
     def payload(self, blocks: Blocks) -> dict[str, Any]:
         nodes, names, words, intervals = self.nodes, self.names, self.words, self.intervals
+        leaning = index_leaning(nodes)
+        of_samples = self._of_samples(blocks, leaning) if "CRoMa" in nodes else {}
         found: dict[str, Any] = {
             "words": {
                 "label": words.label, "confounder": words.confounder, "group": words.group,
                 "unit": words.unit, "units": words.units, "subset": "subset",
             },
             "models": names,
+            "best": ranked(nodes, len(names))[0],
             "lead": about.lead(nodes, names, words),
             "cautions": cautions.cautions(
                 nodes, [isolated(name) for name in names], words,
                 # The paired design asks for complete subsets, and not for all cells.
                 empty=(0, []) if words.paired else empty_cells(self.panel),
                 without_intervals=self.without,
+                leaning=leaning,
             ),
             "summary": {
                 "text": self._summary_text(),
                 "table": summary.summary_table(nodes, intervals, names, words),
                 "caption": "Each model in numbers"
+                + (", best mean rank first" if _has_ranks(nodes) and len(names) > 1 else "")
                 + ("; below a value its interval" if intervals else ""),
                 "more": summary.basis_table(nodes, names, words),
                 "readings": summary.readings(nodes, intervals, names, words),
@@ -144,12 +152,13 @@ class _Scored:
                 "library": LIBRARY,
             },
         }  # fmt: skip
-        if "CRoMa" in nodes:
-            found |= self._of_samples(blocks)
-        return found
+        return found | of_samples
 
-    def _of_samples(self, blocks: Blocks) -> dict[str, Any]:
-        """Explorer and breakdowns, from the margins of one model after the other."""
+    def _of_samples(self, blocks: Blocks, leaning: list[Leaning]) -> dict[str, Any]:
+        """Explorer and breakdowns, from the margins of one model after the other.
+
+        What rests on one group is added to `leaning`.
+        """
         croma = self.nodes["CRoMa"]
         explorer, breakdowns = Explorer(croma, blocks), Breakdowns(croma, self.words)
         # Ids are long; neither is needed for these.
@@ -158,6 +167,7 @@ class _Scored:
             one = margins.isel(model=[i]).load()
             explorer.add(one)
             breakdowns.add(one)
+            leaning += margin_leaning(one)
         return {"explorer": explorer.finish(self.names), "breakdowns": breakdowns.finish()}
 
     def _summary_text(self) -> str:
@@ -216,6 +226,10 @@ class _Scored:
                 }
             )  # fmt: skip
         return found
+
+
+def _has_ranks(nodes: dict[str, xr.Dataset]) -> bool:
+    return "CRoMa" in nodes and "mean_rank" in nodes["CRoMa"]
 
 
 def _intervals(

@@ -42,7 +42,7 @@ def k_curves(nodes: Nodes, names: list[str], words: Words) -> list[dict[str, Any
                 f"Above 0.5 the {words.label} prevails among the neighbours that tell the two "
                 f"apart. A dot marks the operating k, at which the {words.label} is told best from "
                 "the neighbours.",
-                neutral=0.5,
+                neutral=0.5, least=0.0,
                 marks=[int(number(dataset, "k", model=i)) for i in range(len(names))],
             )
         )  # fmt: skip
@@ -59,7 +59,7 @@ def k_curves(nodes: Nodes, names: list[str], words: Words) -> list[dict[str, Any
                     [number(first, "balanced_accuracy", model=i, k_candidate=j) for j in order]
                     for i in range(len(names))
                 ],
-                "The operating k is the candidate with the highest balanced accuracy.",
+                "The operating k is the candidate with the highest balanced accuracy.", least=0.0,
                 marks=[int(number(first, "k", model=i)) for i in range(len(names))],
             )
         )  # fmt: skip
@@ -95,6 +95,7 @@ def m_sweep(nodes: Nodes, intervals: Nodes, names: list[str], words: Words) -> l
                 title.removesuffix(" by m"),
                 [every[j] for j in order], names, cells, text,
                 neutral=None if variable == "f0" else 0.0, percent=variable == "f0",
+                least=0.0 if variable == "f0" else -1.0,
             )
         )  # fmt: skip
     return charts
@@ -103,7 +104,7 @@ def m_sweep(nodes: Nodes, intervals: Nodes, names: list[str], words: Words) -> l
 def _chart(
     title: str, x_title: str, y_title: str, x: list[int], names: list[str], cells: list[list[Any]],
     text: str, *, neutral: float | None = None, percent: bool = False,
-    marks: list[int] | None = None,
+    least: float, marks: list[int] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Chart with the table of what it draws; a cell is a number, or one with its interval."""
     spread = any(isinstance(c, list) for row in cells for c in row)
@@ -111,7 +112,7 @@ def _chart(
     kind = kind.strip() or "number"
     return {
         "title": title, "x_title": x_title, "y_title": y_title, "x": x, "text": text,
-        "neutral": neutral, "percent": percent,
+        "neutral": neutral, "percent": percent, "least": least,
         "series": [
             {"name": name, "y": [c[0] if isinstance(c, list) else c for c in row],
              "mark": None if marks is None else marks[i]}

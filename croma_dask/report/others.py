@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from croma_dask.errors import SchemaError
+from croma_dask.report.pick import UNNAMED
 from croma_dask.report.words import listed
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def benchmark_section(name: str, benchmark: xr.Dataset) -> dict[str, Any]:
         "All metrics are better when higher, but their ranges differ: shades compare the methods "
         "by one metric, column by column, darker is better."
     )
-    if not several and datasets:
+    if not several and datasets and datasets[0] != UNNAMED:
         text = f"Data set {datasets[0]}. {text}"
     if missing:
         text += f" Without a value: {listed(missing)}."
@@ -161,5 +162,5 @@ def _facts(result: xr.Dataset) -> list[list[str]]:
     return [
         [title, str(result.attrs[name])]
         for name, title in _FACTS.items()
-        if result.attrs.get(name) not in (None, "")
+        if result.attrs.get(name) not in (None, "", *([UNNAMED] if name == "dataset" else []))
     ]

@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["fact", "interval", "m_values", "main_m", "number", "scored"]
+__all__ = ["UNNAMED", "fact", "interval", "m_values", "main_m", "number", "ranked", "scored"]
+
+UNNAMED = "dataset"
+"""What a data set is called that nobody has named: nothing worth telling."""
 
 
 def number(dataset: xr.Dataset | None, name: str, **where: int | None) -> float:
@@ -65,6 +68,17 @@ def m_values(dataset: xr.Dataset) -> list[int]:
 def main_m(found: list[int]) -> int:
     """Position of the m that the headline is of: 5, the default, or else the first."""
     return found.index(5) if 5 in found else 0
+
+
+def ranked(nodes: dict[str, xr.Dataset], n_models: int) -> list[int]:
+    """Positions of the models, the best mean rank at the main m first; as given without ranks."""
+    croma = nodes.get("CRoMa")
+    if croma is None or "mean_rank" not in croma:
+        return list(range(n_models))
+    m = main_m(m_values(croma))
+    ranks = [number(croma, "mean_rank", model=i, m=m) for i in range(n_models)]
+    # What has no rank is last; ties stay in the order that was given.
+    return sorted(range(n_models), key=lambda i: (ranks[i] != ranks[i], ranks[i]))
 
 
 def scored(dataset: xr.Dataset) -> NDArray[np.bool_]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from croma_dask.report.pick import interval, m_values, main_m, number
+from croma_dask.report.pick import interval, m_values, main_m, number, ranked
 from croma_dask.report.words import Words
 
 if TYPE_CHECKING:
@@ -37,13 +37,14 @@ class _Columns:
         self.columns.append({"title": title, "kind": kind, "hint": hint})
         self.series.append(values)
 
-    def table(self) -> dict[str, Any]:
-        rows = [list(row) for row in zip(*self.series, strict=True)]
+    def table(self, order: list[int]) -> dict[str, Any]:
+        lines = list(zip(*self.series, strict=True))
+        rows = [list(lines[i]) for i in order]
         return {"columns": self.columns, "rows": rows}
 
 
 def summary_table(nodes: Nodes, intervals: Nodes, names: list[str], words: Words) -> dict[str, Any]:
-    """Table with one line a model: what is compared, each with its interval.
+    """Table with one line a model, the best ranked first: what is compared, with its intervals.
 
     Parameters
     ----------
@@ -82,7 +83,7 @@ def summary_table(nodes: Nodes, intervals: Nodes, names: list[str], words: Words
             [number(front, "pareto_front", model=i, m=m) == 1 for i in range(len(names))],
             "No other model is at least as good in both value and lower tail, and better in one.",
         )  # fmt: skip
-    return made.table()
+    return made.table(ranked(nodes, len(names)))
 
 
 def basis_table(nodes: Nodes, names: list[str], words: Words) -> dict[str, Any]:
@@ -106,17 +107,21 @@ def basis_table(nodes: Nodes, names: list[str], words: Words) -> dict[str, Any]:
     index = nodes.get("RI", nodes.get("MaRI"))
     if index is not None:
         made.add("Operating k", "integer", [number(index, "k", model=i) for i in each])
-    ranked = made.columns[1]["kind"] == "rank"
-    caption = "Ranks (1 is best), and what the values rest on" if ranked else "What it rests on"
-    return {**made.table(), "caption": caption, **({"sort": [1, "ascending"]} if ranked else {})}
+    with_ranks = made.columns[1]["kind"] == "rank"
+    caption = "Ranks (1 is best), and what the values rest on" if with_ranks else "What it rests on"
+    return {
+        **made.table(ranked(nodes, len(names))), "caption": caption,
+        **({"sort": [1, "ascending"]} if with_ranks else {}),
+    }  # fmt: skip
 
 
 def readings(
     nodes: Nodes, intervals: Nodes, names: list[str], words: Words
 ) -> list[dict[str, Any]]:
-    """Say in sentences what the numbers of each model mean."""
+    """Say in sentences what the numbers of each model mean; the best ranked first."""
     found = []
-    for i, name in enumerate(names):
+    for i in ranked(nodes, len(names)):
+        name = names[i]
         sentences = []
         if "CRoMa" in nodes:
             croma, draws, j = nodes["CRoMa"], intervals.get("CRoMa"), _main(nodes, "CRoMa")
@@ -146,7 +151,7 @@ def readings(
 
 
 def pairs(nodes: Nodes, intervals: Nodes, words: Words) -> list[dict[str, Any]]:
-    """Probabilities that one model beats another, one table a statistic.
+    """Shares of the draws in which one model beats another, one table a statistic.
 
     Returns
     -------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from croma_dask.report.pick import m_values, main_m, scored
-from croma_dask.report.words import Words
+from croma_dask.report.words import Words, isolated
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -20,11 +20,22 @@ WORST_GROUPS = 25
 
 KEYS = ("label", "confounder")
 
+MOST_LEVELS = 3
+"""Levels of a group that its line names."""
+
 MOST_ROWS = 200_000
 """Rows of a table, of all models and m together, beyond which it is left out."""
 
 _COLUMNS = [
     ("n_samples", "n", "integer", ""),
+    ("share", "Share of {units}", "percent", "Of all {units}, those of this {group}."),
+    (
+        "tail_share",
+        "Share of the tail",
+        "percent",
+        "Of the {units} at or below the {alpha} quantile of all margins, those of this {group}: "
+        "many times its share of {units} where it brings the worst of them.",
+    ),
     ("support", "Support", "percent", "Share with a margin."),
     ("median_value", "Median margin", "number", "-1 to 1."),
     ("q_alpha", "{quantile}", "number", "The worst stay at or below it."),
@@ -67,8 +78,9 @@ class Breakdowns:
             fits = math.prod(n_levels[name] for name in by) * size <= MOST_ROWS
             (self._asked if fits else self._left_out).append(by)
         self._parts: list[list[xr.Dataset]] = []
-        self._worst: list[tuple[list[Any], list[Any]]] = []
+        self._worst: list[tuple[list[list[str]], list[Any]]] = []
         self._columns: list[dict[str, Any]] = []
+        self._croma = croma
 
     def add(self, one: xr.Dataset) -> None:
         """Break down the next model, whose margins are in memory."""
@@ -90,13 +102,14 @@ class Breakdowns:
             be too long. `m`, `main_m`.
         """
         tables = [
-            _table([parts[i] for parts in self._parts], by, self._titles, self._title(by))
-            for i, by in enumerate(self._asked)
+            self._table([parts[i] for parts in self._parts], by) for i, by in enumerate(self._asked)
         ]
+        keys, note = self._keys_of_groups()
         tables.append(
             {
                 "title": f"Worst {self._words.group} by lower-tail mean",
-                "keys_by_model": [keys for keys, _ in self._worst],
+                "note": note,
+                "keys_by_model": keys,
                 "columns": self._columns,
                 "values": [values for _, values in self._worst],
             }
@@ -111,24 +124,66 @@ class Breakdowns:
     def _title(self, by: tuple[str, ...]) -> str:
         return "By " + " and ".join(self._titles[name] for name in by)
 
-    def _worst_groups(self, one: xr.Dataset) -> tuple[list[Any], list[Any]]:
-        """Keys and values by m: every model has worst groups of its own at each m."""
+    def _worst_groups(self, one: xr.Dataset) -> tuple[list[list[str]], list[Any]]:
+        """Names and values by m: every model has worst groups of its own at each m."""
         from croma_dask.breakdown import worst_groups
 
-        keys, values, titles = [], [], self._titles
+        names, values = [], []
         for j in range(len(self._m)):
             here = one.isel(m=j) if "m" in one.dims else one
             # Groups without a value come last; there may be no other.
             worst = worst_groups(here, n=WORST_GROUPS, metric="CRoMa", min_defined=0)
-            self._columns, stacked = _values([worst], ("group",))
-            keys.append(
-                [
-                    {"title": titles[name], "texts": [str(text) for text in worst[name].values]}
-                    for name in ("group", *KEYS)
-                ]
-            )
+            # The quantile of a few samples says little; the table is wide without it.
+            worst = worst.drop_vars("q_alpha")
+            self._columns, stacked = _values([worst], ("group",), self._words)
+            names.append([str(text) for text in worst["group"].values])
             values.append(stacked[0, 0])
-        return keys, values
+        return names, values
+
+    def _keys_of_groups(self) -> tuple[list[list[list[dict[str, Any]]]], str]:
+        """Keys by model and m of the worst groups, and what is true of all of them."""
+        listed_groups = [names for names, _ in self._worst]
+        every = {group for by_m in listed_groups for groups in by_m for group in groups}
+        shown, notes = {}, []
+        for name in KEYS:
+            held = _levels_in(self._croma, name, every)
+            kinds = set(held.values())
+            if len(every) > 1 and len(kinds) == 1:
+                notes.append(f"{self._titles[name]} {_short(kinds.pop(), most=12)}")
+            else:
+                shown[name] = {group: _short(levels) for group, levels in held.items()}
+        keys = [
+            [
+                [
+                    {"title": self._titles["group"], "texts": groups},
+                    *(
+                        {"title": self._titles[name], "texts": [texts[g] for g in groups]}
+                        for name, texts in shown.items()
+                    ),
+                ]
+                for groups in by_m
+            ]
+            for by_m in listed_groups
+        ]
+        return keys, f"Each of them holds {' and '.join(notes)}." if notes else ""
+
+    def _table(self, broken: list[xr.Dataset], by: tuple[str, ...]) -> dict[str, Any]:
+        first = broken[0]
+        index = np.indices([first.sizes[name] for name in by]).reshape(len(by), -1)
+        columns, stacked = _values(broken, by, self._words)
+        # Cells without a sample are told of among the warnings, and would be dashes here.
+        keep = np.flatnonzero(stacked[0, 0, :, 0] > 0)
+        keys = [
+            {
+                "title": self._titles[name],
+                "texts": [str(first[name].values[i]) for i in index[d][keep]],
+            }
+            for d, name in enumerate(by)
+        ]
+        return {
+            "title": self._title(by), "keys": keys, "columns": columns,
+            "values": stacked[:, :, keep],
+        }  # fmt: skip
 
 
 def empty_cells(panel: xr.DataTree) -> tuple[int, list[tuple[str, str]]]:
@@ -142,23 +197,26 @@ def empty_cells(panel: xr.DataTree) -> tuple[int, list[tuple[str, str]]]:
     return len(labels) * len(confounders) - len(there), list(itertools.islice(missing, 5))
 
 
-def _table(
-    broken: list[xr.Dataset], by: tuple[str, ...], titles: dict[str, str], title: str
-) -> dict[str, Any]:
-    first = broken[0]
-    index = np.indices([first.sizes[name] for name in by]).reshape(len(by), -1)
-    columns, stacked = _values(broken, by)
-    # Cells without a sample are told of among the warnings, and would be dashes here.
-    counts = stacked[0, 0, :, 0]
-    keep = np.flatnonzero(counts > 0)
-    keys = [
-        {"title": titles[name], "texts": [str(first[name].values[i]) for i in index[d][keep]]}
-        for d, name in enumerate(by)
-    ]
-    return {"title": title, "keys": keys, "columns": columns, "values": stacked[:, :, keep]}
+def _levels_in(croma: xr.Dataset, name: str, groups: set[str]) -> dict[str, tuple[str, ...]]:
+    """Levels of the label or the confounder that occur in each of some groups, in order."""
+    import pandas as pd
+
+    of_group = pd.Series(np.asarray(croma["group_id"].values, object))
+    rows = np.flatnonzero(scored(croma) & of_group.isin(groups).to_numpy())
+    levels = pd.Series(np.asarray(croma[name].values, object)[rows])
+    found = levels.groupby(of_group.to_numpy()[rows]).unique()
+    return {str(group): tuple(sorted(some)) for group, some in found.items()}
 
 
-def _values(broken: list[xr.Dataset], by: tuple[str, ...]) -> tuple[list[dict[str, Any]], Any]:
+def _short(levels: tuple[str, ...], most: int = MOST_LEVELS) -> str:
+    """Name the first few, and how many more there are."""
+    more = f" +{len(levels) - most}" if len(levels) > most else ""
+    return ", ".join(map(isolated, levels[:most])) + more
+
+
+def _values(
+    broken: list[xr.Dataset], by: tuple[str, ...], words: Words
+) -> tuple[list[dict[str, Any]], Any]:
     """Columns, and (model, m, row, column) values, of breakdowns of one model each."""
     first = broken[0]
     n_m = first.sizes.get("m", 1)
@@ -177,8 +235,12 @@ def _values(broken: list[xr.Dataset], by: tuple[str, ...]) -> tuple[list[dict[st
     quantile = {0.0: "Least margin", 1.0: "Largest margin"}.get(
         alpha, f"{100 * alpha:g} % quantile"
     )
+    said = {
+        "quantile": quantile, "units": words.units, "group": words.group,
+        "alpha": f"{100 * alpha:g} %",
+    }  # fmt: skip
     columns = [
-        {"title": title.format(quantile=quantile), "kind": kind, "hint": hint}
+        {"title": title.format(**said), "kind": kind, "hint": hint.format(**said)}
         for name, title, kind, hint in _COLUMNS
         if name in first
     ]

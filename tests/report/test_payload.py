@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,12 @@ def test_explorer__carries_the_names_of_every_sample(page: Page, panel: xr.DataT
 def test_summary__has_values_and_bootstrap_intervals(page: Page, panel: xr.DataTree) -> None:
     drawn = cd.bootstrap(panel, n_draws=50, seed=0)
     table = page.table(page.payload["summary"]["table"])
-    assert table["Model"] == ["good", "poor", "plain/noise"]
+    ranks = panel["CRoMa"]["mean_rank"].isel(m=0).values
+    best_first = np.argsort(ranks, kind="stable")
+    assert table["Model"] == panel["CRoMa"]["model"].values[best_first].tolist()
+    assert page.payload["best"] == best_first[0]
+    assert [one["model"] for one in page.payload["summary"]["readings"]] == table["Model"]
+    assert "best mean rank first" in page.payload["summary"]["caption"]
     for title, metric, variable in (
         ("CRoMa value (median margin)", "CRoMa", "value"),
         ("CRoMa lower-tail mean", "CRoMa", "ltm_alpha"),
@@ -55,16 +61,18 @@ def test_summary__has_values_and_bootstrap_intervals(page: Page, panel: xr.DataT
         ("RI", "RI", "value"),
         ("MaRI", "MaRI", "value"),
     ):
-        at = {"m": 0} if metric == "CRoMa" else {}
+        at: dict[str, Any] = {"m": 0} if metric == "CRoMa" else {}
+        at["model"] = best_first
         whole, parts = panel[metric].isel(at), drawn[metric].isel(at)
         expected = np.stack(
             [whole[variable], parts[f"{variable}_low"], parts[f"{variable}_high"]], axis=1
         )
         np.testing.assert_allclose(table[title], expected, rtol=1e-8)
-    ranks = page.table(page.payload["summary"]["more"])
-    np.testing.assert_allclose(ranks["Mean rank"], panel["CRoMa"]["mean_rank"].isel(m=0))
-    np.testing.assert_allclose(ranks["RI support"], panel["RI"]["support"], rtol=1e-8)
-    assert table["Pareto front"] == panel["CRoMa"]["pareto_front"].isel(m=0).values.tolist()
+    more = page.table(page.payload["summary"]["more"])
+    np.testing.assert_allclose(more["Mean rank"], ranks[best_first])
+    np.testing.assert_allclose(more["RI support"], panel["RI"]["support"][best_first], rtol=1e-8)
+    front = panel["CRoMa"]["pareto_front"].isel(m=0).values
+    assert table["Pareto front"] == front[best_first].tolist()
 
 
 def test_summary__tells_who_beats_whom(page: Page, panel: xr.DataTree) -> None:
@@ -97,6 +105,32 @@ def test_breakdowns__list_the_worst_groups_of_each_model(page: Page, panel: xr.D
     expected = cd.worst_groups(panel.isel(model=[1], m=1), n=25)
     key = worst["keys_by_model"][1][1][0]
     assert key["texts"] == expected["group"].values.tolist()
+    titles = [column["title"] for column in worst["columns"]]
+    for title, name in (("Share of samples", "share"), ("Share of the tail", "tail_share")):
+        shown = [row[titles.index(title)] for row in worst["values"][1][1]]
+        np.testing.assert_allclose(shown, expected[name].values.ravel(), rtol=1e-8)
+
+
+def test_breakdowns__leave_out_what_all_groups_hold(panel: xr.DataTree, tmp_path: Path) -> None:
+    """A column that says the same in every line says it once, above; long lists are cut."""
+    croma = panel["CRoMa"].to_dataset().isel(model=[0], m=[0])
+    n = croma.sizes["sample"]
+    rows = np.arange(n)
+    croma = croma.assign_coords(
+        group_id=("sample", (rows % 10).astype(str).astype(object)),
+        label=("sample", np.array([f"class {c}" for c in "abcdef"], object)[rows // 10 % 6]),
+        confounder=("sample", np.where(rows % 10 < 5, rows // 10 % 5, rows % 2).astype(object)),
+    )
+    croma["confounder"] = croma["confounder"].astype(str).astype(object)
+    made = Page(cd.report(croma, tmp_path / "same.html", n_draws=0))
+    worst = made.payload["breakdowns"]["tables"][-1]
+    (keys,) = worst["keys_by_model"][0]
+    assert [key["title"] for key in keys] == ["slide", "scanner"]
+    labels = ", ".join(f"class {c}" for c in "abcdef")
+    assert worst["note"] == f"Each of them holds diagnosis {labels}."
+    texts = dict(zip(*(key["texts"] for key in keys), strict=True))
+    assert texts["0"] == "0, 1, 2 +2"
+    assert texts["7"] == "1"
 
 
 def test_curves__have_every_k_and_m(page: Page, panel: xr.DataTree) -> None:
@@ -112,6 +146,7 @@ def test_curves__have_every_k_and_m(page: Page, panel: xr.DataTree) -> None:
 
 def test_about__says_what_was_computed(page: Page, panel: xr.DataTree) -> None:
     facts = dict(page.payload["about"]["facts"])
+    assert "Data set" not in facts, "nobody has named it"
     assert facts["Fingerprint of the manifest"] == panel["RI"].attrs["manifest_fingerprint"]
     assert "50 bootstrap draws" in facts["Intervals"]
     models = page.table(page.payload["about"]["models"])
@@ -170,7 +205,7 @@ def test_report__puts_results_of_one_cohort_together(panel: xr.DataTree, tmp_pat
     parts = {name: panel.sel(model=name) for name in ("poor", "good")}
     page = Page(cd.report(parts, tmp_path / "two.html", n_draws=0))
     assert page.payload["models"] == ["poor", "good"]
-    expected = panel["CRoMa"]["value"].isel(m=0).sel(model=["poor", "good"]).values
+    expected = panel["CRoMa"]["value"].isel(m=0).sel(model=["good", "poor"]).values
     values = page.table(page.payload["summary"]["table"])["CRoMa value (median margin)"]
     np.testing.assert_allclose([value for value, *_ in values], expected, rtol=1e-8)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,16 @@ import pandas as pd
 import pytest
 import xarray as xr
 
+import croma_dask as cd
+from croma_dask.breakdown.leaning import Leaning
 from croma_dask.panel.models import as_panel, datasets_of, names_of
 from croma_dask.report.about import definitions, lead
+from croma_dask.report.caution_leaning import index_leaning
 from croma_dask.report.cautions import cautions
 from croma_dask.report.summary import readings, summary_table
 from croma_dask.report.tables import empty_cells
 from croma_dask.report.words import Words, isolated, listed, percent, signed
+from tests.helpers.report_page import Page
 from tests.report.conftest import rows_of, score
 
 NAN = float("nan")
@@ -266,6 +271,98 @@ def test_cautions__tell_that_k_differs_and_that_it_matters(panel: xr.DataTree) -
     assert titles(ri) == ["poor: the choice of k matters to RI"]
     differing = titles(ri.assign_coords(k=("model", [3, 3, 7])))
     assert "RI and MaRI are read at different k" in differing
+
+
+def test_cautions__tell_of_k_once_and_last(panel: xr.DataTree) -> None:
+    """Both metrics of all models share one warning."""
+    nodes = {}
+    for metric in ("RI", "MaRI"):
+        node = panel[metric].to_dataset()
+        dims = node["curve"].dims
+        node = node.assign(
+            curve=(dims, [[0.8, 0.5]] * 3), balanced_accuracy=(dims, [[0.9, 0.899]] * 3)
+        )
+        nodes[metric] = node.assign_coords(k=("model", [3, 3, 3]))
+    found = cautions(nodes, names_of(panel), WORDS, empty=(1, [("a", "b")]))
+    about_k = [one for one in found if "choice of k" in one["title"]]
+    assert about_k == found[-1:]
+    assert found[-1]["title"] == (
+        "The choice of k matters to RI and MaRI of good, poor and plain/noise"
+    )
+    assert found[-1]["text"].startswith(
+        "good: k = 7 predicts the label about as well as the operating k = 3 (balanced accuracy "
+        "0.8990 and 0.9000), and there RI is 0.500 instead of 0.800 and MaRI is 0.500 instead of "
+        "0.800. poor: "
+    )
+
+
+def leaning(metric: str, model: str, group: str = "S17", **values: Any) -> Leaning:
+    croma = metric == "CRoMa"
+    return Leaning(
+        **{
+            "metric": metric, "model": model, "m": 5 if croma else None,
+            "statistic": "ltm_alpha" if croma else "value", "group": group, "share": 0.042,
+            "part": 0.91, "part_of": "lower tail" if croma else "OS evidence", "value": 0.48,
+            "without": 0.95, **values,
+        }
+    )  # fmt: skip
+
+
+def test_cautions__of_one_group_come_first_and_together(panel: xr.DataTree) -> None:
+    croma = panel["CRoMa"].to_dataset()
+    found = told(
+        croma, empty=(1, [("a", "b")]),
+        leaning=[leaning("RI", "poor"), leaning("MaRI", "poor"), leaning("CRoMa", "good")],
+    )  # fmt: skip
+    title, text = found[0]
+    assert len(found) == 2
+    assert title == "slide S17 decides RI and MaRI of poor, and the lower tail of good"
+    assert text == (
+        "It holds 4.2 % of the samples. poor: of the neighbours that share only the scanner, its "
+        "samples bring 91.0 %; without them RI is 0.950 instead of 0.480; of the neighbours that "
+        "share only the scanner, its samples bring 91.0 % by weight; without them MaRI is 0.950 "
+        "instead of 0.480. good: 91.0 % of the worst 10 % of the samples are its own; without "
+        "them the lower-tail mean at m = 5 is 0.950 instead of 0.480. Look at it before you judge "
+        "by these values."
+    )
+
+
+def test_cautions__of_many_groups_share_one(panel: xr.DataTree) -> None:
+    croma = panel["CRoMa"].to_dataset()
+    every = [leaning("RI", "good", f"S{i}", without=0.6 + 0.01 * i) for i in range(14)]
+    found = told(croma, leaning=every)
+    assert [title.split()[1] for title, _ in found[:4]] == ["S13", "S12", "S11", "S10"]
+    title, text = found[4]
+    assert title == "Further values are decided by one slide each"
+    assert text.startswith("S9 decides RI of good; S8 ")
+    assert text.endswith("; and 2 more.")
+    ((title, text),) = told(croma, leaning=[leaning("RI", "\u202eevil", "\u05d0", without=np.nan)])
+    assert title.startswith("slide \u2068\u05d0\u2069 decides RI of ")
+    assert "without them RI has no value" in text
+
+
+def test_cautions__name_the_slide_that_decides(tmp_path: Path) -> None:
+    """From a score to the page, of a cohort of which one slide lies among another label."""
+    rng = np.random.default_rng(5)
+    group = np.repeat(np.arange(24), 10)
+    label, centre = rng.integers(0, 3, group.size), group % 2
+    placed = np.where(group == 7, (label + 1) % 3, label)
+    x = rng.normal(size=(group.size, 8))
+    x[:, :3] += 6.0 * np.eye(3)[placed]
+    x[:, 4] += 5.0 * centre
+    frame = pd.DataFrame(
+        {"sample_id": [f"t{i}" for i in range(group.size)], "diagnosis": label,
+         "scanner": centre, "slide": [f"S{g}" for g in group]}
+    )  # fmt: skip
+    result = score(x, frame, k_candidates=[5], m=[2, 3])
+    page = Page(cd.report(result, tmp_path / "r.html", n_draws=0))
+    first = page.payload["cautions"][0]
+    assert first["title"] == "slide S7 decides RI, MaRI and the lower tail"
+    assert "It holds 4.2 % of the samples. Of the neighbours that share only" in first["text"]
+    assert "the lower-tail mean at m = 2 is" in first["text"]
+    # Results of earlier releases do not tell.
+    old = {m: result[m].to_dataset().drop_vars("so_evidence") for m in ("RI", "MaRI")}
+    assert index_leaning(datasets_of(as_panel(xr.DataTree.from_dict(old)))) == []
 
 
 def test_cautions__of_an_approximate_search_claim_no_k_that_is_worse(panel: xr.DataTree) -> None:

@@ -46,7 +46,7 @@ const explorer = (() => {
     const { words } = payload;
     const columns = ["label", "confounder", ...(data.paired ? ["subset"] : [])];
     const codes = Object.fromEntries(await Promise.all(columns.map(async (name) => [name, await arrays.get(data[name].codes)])));
-    const state = { model: 0, second: -1, m: data.main_m, alpha: Number(data.alpha), filters: {}, chosen: null, units: words.units };
+    const state = { model: payload.best, second: -1, m: data.main_m, alpha: Number(data.alpha), filters: {}, chosen: null, units: words.units };
 
     const live = el("div", { "aria-live": "polite", "aria-atomic": "true", class: "live" });
     const detail = el("p", { class: "detail", id: freshId("detail") });
@@ -206,7 +206,7 @@ const explorer = (() => {
     state.alpha = alpha.value;
     const many = data.models.length > 1;
     const controls = el("form", { class: "controls", "aria-label": "What to show", on: { submit: (event) => event.preventDefault() } },
-      many && select("Model", data.models, 0, (model) => change({ model }), { wide: true }).control,
+      many && select("Model", data.models, payload.best, (model) => change({ model }), { wide: true }).control,
       many && select("Compare with", data.models, -1, (second) => { otherKey.hidden = second < 0; change({ second }); }, { first: "none", wide: true }).control,
       data.m.length > 1 && select("m, nearest of each type", data.m.map(String), state.m, (m) => change({ m })).control,
       columns.map(filter),

@@ -32,7 +32,7 @@ const lines = (() => {
         xAxis: { ...axis, type: "category", data: chart.x.map(String), name: chart.x_title, nameGap: 28 },
         yAxis: {
           ...axis, type: "value", name: chart.y_title, nameGap: 46,
-          ...charts.round(values, { most: 1, least: chart.percent ? 0 : -1 }),
+          ...charts.round(values, { most: 1, least: chart.least }),
           axisLabel: { ...axis.axisLabel, formatter: write },
         },
         series,

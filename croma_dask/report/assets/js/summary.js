@@ -4,7 +4,7 @@ const summary = (() => {
 
   function readings(list) {
     const one = list.length === 1;
-    const content = el("div", { class: one ? "readings one" : "readings" }, list.map(({ model, sentences }) =>
+    const content = el("div", { class: one ? "readings one" : list.length % 3 === 0 || list.length > 4 ? "readings three" : "readings" }, list.map(({ model, sentences }) =>
       el("div", { class: "reading" }, !one && el("h3", {}, model), el("ul", {}, sentences.map((s) => el("li", {}, s))))));
     if (list.length <= 4) return [el("h3", {}, "In words"), content];
     return [el("details", {}, el("summary", {}, "In words, model by model"), content)];
@@ -48,7 +48,7 @@ const summary = (() => {
       const { better, difference, low, high, title } = list[chosen];
       const columns = [{ title: "Model", kind: "text" }, ...names.map((name) => ({ title: `beats ${isolated(name)}`, kind: "versus" }))];
       const rows = names.map((name, i) => [name, ...names.map((_, j) => (i === j ? null : [better[i][j], difference[i][j], low[i][j], high[i][j]]))]);
-      refill(holder, table.make({ columns, rows }, { caption: `${title}: probability that the model of the line beats that of the column; below it the difference, and the interval of the difference` }).element);
+      refill(holder, table.make({ columns, rows }, { caption: `${title}: in how many of the draws the model of the line beats that of the column (1: in all), neighbours held fixed; below it the difference, and the interval of the difference` }).element);
     };
     draw();
     const { control } = select("Compare by", list.map((one) => one.title), 0, (i) => { chosen = i; draw(); });

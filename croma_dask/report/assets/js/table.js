@@ -3,6 +3,7 @@ const table = (() => {
   const { el, refill, freshId } = dom;
   const MOST_ROWS = 30;
   const MORE_ROWS = 300;
+  const CODE = 12;
   const texts = new Intl.Collator("en", { numeric: true });
   const TEXT = new Set(["text", "code"]);
 
@@ -25,7 +26,7 @@ const table = (() => {
     return [main, el("span", { class: "range" }, `${write(cell[1])} to ${write(cell[2])}${base === "percent" ? " %" : ""}`)];
   }
 
-  /** Probability that one model beats another, with the difference and its interval. */
+  /** Share of the draws in which one model beats another, with the difference and its interval. */
   function versus(cell) {
     if (cell === null || format.absent(cell[0])) return [el("span", { class: "quiet" }, format.NONE)];
     const [better, ...difference] = cell;
@@ -33,9 +34,15 @@ const table = (() => {
     return [el("data", { value: better }, format.number(better, 2)), el("span", { class: "range" }, by), el("span", { class: "range" }, `${low} to ${high}`)];
   }
 
+  /** A fingerprint: its beginning tells it from others, the whole is there to be copied. */
+  function code(text) {
+    if (text.length <= CODE) return [el("code", {}, text)];
+    return [el("details", {}, el("summary", { title: text }, el("code", {}, `${text.slice(0, CODE)}\u2026`)), el("code", {}, text))];
+  }
+
   function body(kind, cell) {
     if (kind === "text") return [el("span", { class: "name" }, cell ?? format.NONE)];
-    if (kind === "code") return [el("code", {}, cell ?? "")];
+    if (kind === "code") return code(cell ?? "");
     if (kind === "versus") return versus(cell);
     if (kind === "flag") return [cell ? "yes" : ""];
     return shown(kind, cell);
@@ -61,6 +68,21 @@ const table = (() => {
       if (ends[i] === null || format.absent(value) || ends[i][0] === ends[i][1]) return null;
       return `shade${Math.round(4 * (value - ends[i][0]) / (ends[i][1] - ends[i][0]))}`;
     };
+  }
+
+  /** Say by classes on which side something that scrolls is cut off. */
+  function scrolling(box) {
+    const frame = el("div", { class: "frame" }, box);
+    const look = () => {
+      const rest = box.scrollWidth - box.clientWidth - box.scrollLeft;
+      frame.classList.toggle("more-left", box.scrollLeft > 1);
+      frame.classList.toggle("more-right", rest > 1);
+    };
+    box.addEventListener("scroll", look, { passive: true });
+    const watch = new ResizeObserver(look);
+    watch.observe(box);
+    watch.observe(box.firstElementChild);
+    return frame;
   }
 
   /**
@@ -129,8 +151,9 @@ const table = (() => {
     draw();
     const element = el("div", {},
       caption && el("p", { class: "caption" }, caption),
-      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${label}, scrolls sideways where it is too wide` },
-        el("table", { "aria-label": label }, el("thead", {}, el("tr", {}, heads)), tbody)),
+      scrolling(
+        el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${label}, scrolls sideways where it is too wide` },
+          el("table", { "aria-label": label }, el("thead", {}, el("tr", {}, heads)), tbody))),
       more,
       hints.some(Boolean) && el("details", { class: "hints" }, el("summary", {}, "What the columns mean"),
         el("dl", { class: "facts" }, columns.flatMap(({ title, hint }, i) => (hint ? [el("dt", {}, title), el("dd", { id: hints[i] }, hint)] : [])))));
