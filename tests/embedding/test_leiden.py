@@ -169,7 +169,9 @@ def test_clusters__can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Interrupted(RandomNumbers):
         def random(self) -> float:
-            os.kill(os.getpid(), signal.SIGINT)
+            # To this thread: one that the process is sent may be another thread's to take, and reach
+            # Python when this test has ended.
+            signal.raise_signal(signal.SIGINT)
             return super().random()
 
     monkeypatch.setattr(leiden_partition, "RandomNumbers", Interrupted)
