@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import os
 import random
 import signal
 import subprocess
@@ -169,8 +168,8 @@ def test_clusters__can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Interrupted(RandomNumbers):
         def random(self) -> float:
-            # To this thread: one that the process is sent may be another thread's to take, and reach
-            # Python when this test has ended.
+            # In this thread: what the process is sent may be taken by another one, and reach Python
+            # when this test has ended.
             signal.raise_signal(signal.SIGINT)
             return super().random()
 
