@@ -112,6 +112,7 @@ def libraries_of_numpy() -> list[str]:
 # ---- an undisturbed run ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_cluster__has_the_bits_of_one_process_and_one_blas_thread_a_task(
     cluster: Processes, place: str, kind: str, expected: xr.DataTree, scratch: Path, tmp_path: Path
 ) -> None:

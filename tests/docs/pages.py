@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 SHELL = re.compile(r"(pip|python|python3|git|make|cd|source|rm|xdg-open|open|jupyter|\.) ")
-OF_THE_MACHINE = ("tasks", "memory", "time", "index", "written:")
+OF_THE_MACHINE = ("search", "tasks", "memory", "time", "index", "written:")
 """First words of lines that are other ones on another machine or on another day."""
 
 

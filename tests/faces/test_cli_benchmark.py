@@ -580,6 +580,7 @@ def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
         return []
 
 
+@pytest.mark.slow
 def test_kill__the_next_run_goes_on_with_the_sample_it_was_at(
     start: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

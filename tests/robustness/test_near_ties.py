@@ -106,7 +106,7 @@ def test_risk__falls_with_what_has_to_be_missed() -> None:
     assert near_ties._risk(np.zeros(300, int), 9, 1.0)[1:3].tolist() == [1 / 301, 0.5 / 301]
 
 
-@pytest.mark.parametrize("recall", [0.93, 0.98])
+@pytest.mark.parametrize("recall", [pytest.param(0.93, marks=pytest.mark.slow), 0.98])
 def test_operating_k__is_the_exact_one_or_among_the_possible(
     recall: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
