@@ -22,7 +22,7 @@ _COMMON: dict[str, Any] = {
 }
 settings.register_profile("dev", max_examples=20, **_COMMON)
 # Derandomised: a red run on one machine is red on the next, and a green one stays green.
-settings.register_profile("ci", max_examples=25, derandomize=True, **_COMMON)
+settings.register_profile("ci", max_examples=20, derandomize=True, **_COMMON)
 settings.register_profile("thorough", max_examples=500, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 

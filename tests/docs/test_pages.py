@@ -49,6 +49,7 @@ def write_stores(names: tuple[str, ...], rng: np.random.Generator) -> None:
         cd.write_cohort(f"{name}.zarr", rng.normal(size=(80, 5)), small_manifest())
 
 
+@pytest.mark.slow
 def test_panels__works_on_stores_arrays_and_results(
     folder: Path, run: Callable[..., Result], rng: np.random.Generator
 ) -> None:
