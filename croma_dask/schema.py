@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ __all__ = [
     "SWEEP",
     "Variable",
     "build_dataset",
+    "check_declared",
     "text_array",
     "variables_of",
 ]
@@ -339,6 +340,18 @@ def text_array(values: Sequence[str]) -> NDArray[np.object_]:
     return found
 
 
+def check_declared(declared: Mapping[str, Variable], given: Iterable[str], what: str = "") -> None:
+    """Check that what is to be labelled is what is declared, name by name.
+
+    Raises
+    ------
+    KeyError
+        A declared variable is missing or an undeclared one is given: a defect of the caller.
+    """
+    if set(given) != set(declared):
+        raise KeyError(f"{what}{sorted(set(given) ^ set(declared))} not as declared")
+
+
 def build_dataset(
     metric: str,
     values: Mapping[str, Any],
@@ -368,8 +381,7 @@ def build_dataset(
 
     approximate = not CALIBRATION[metric].keys().isdisjoint(values)
     declared = variables_of(metric, approximate=approximate)
-    if set(values) != set(declared):
-        raise KeyError(f"{metric}: {sorted(set(values) ^ set(declared))} not as declared")
+    check_declared(declared, values, f"{metric}: ")
     data = {}
     for name, variable in declared.items():
         array = np.asarray(values[name])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from croma_dask.schema import METRICS, Variable
+from croma_dask.schema import METRICS, Variable, check_declared
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -165,8 +165,7 @@ def build_breakdown(
     """
     import xarray as xr
 
-    if set(values) != set(declared):
-        raise KeyError(f"{sorted(set(values) ^ set(declared))} not as declared")
+    check_declared(declared, values)
     data = {}
     for name, variable in declared.items():
         dims, array = values[name]

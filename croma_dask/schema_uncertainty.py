@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from croma_dask.schema import METRICS, Variable
+from croma_dask.schema import METRICS, Variable, check_declared
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -209,8 +209,7 @@ def build_bootstrap(
         draws=any(name.endswith("_draws") and not name.endswith("_empty_draws") for name in values),
         halves=str(attrs.get("interval", "")).startswith("half samples"),
     )
-    if set(values) != set(declared):
-        raise KeyError(f"{metric}: {sorted(set(values) ^ set(declared))} not as declared")
+    check_declared(declared, values, f"{metric}: ")
     data = {}
     for name, variable in declared.items():
         array = np.asarray(values[name])

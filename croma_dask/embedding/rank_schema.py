@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from croma_dask.schema import Variable
+from croma_dask.schema import Variable, check_declared
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -213,8 +213,7 @@ def labelled(
     """
     import xarray as xr
 
-    if set(values) != set(declared):
-        raise KeyError(f"{sorted(set(values) ^ set(declared))} not as declared")
+    check_declared(declared, values)
     return xr.Dataset(
         {name: _variable(about, values[name]) for name, about in declared.items()},
         {name: _variable(RANK_COORDINATES[name], array) for name, array in coords.items()},
