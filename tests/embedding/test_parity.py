@@ -24,14 +24,15 @@ from tests.helpers import plain_metrics as plain
 from tests.helpers.embeddings import AWKWARD, GENERATED, Embedding, pbmc68k, symphony
 from tests.helpers.scfoundry import Oracle, Scored, oracle_process
 
+# The references compile and search for minutes: these run on their own (`make slow`, and in .ci/run).
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
+
 EXACT, OF_LISI = 1e-9, 2e-5
 CLUSTERED = ("NMI", "HOM", "COM", "FMI", "ARI")
 LISI = ("cLISI", "iLISI", "CiLISI")
 
 REAL = ("symphony", "symphony_broad")
-# The others take the reference another minute.
-QUICK = ("symphony",)
-SLOW = tuple(name for name in (*REAL, *GENERATED, *AWKWARD, "pbmc68k") if name not in QUICK)
+NAMES = (*REAL, *GENERATED, *AWKWARD, "pbmc68k")
 
 
 def benchmark(embedding: Embedding, **how: Any) -> xr.Dataset:
@@ -124,11 +125,7 @@ def case_of(name: str, request: pytest.FixtureRequest) -> Case:
     return cases[name]
 
 
-@pytest.fixture(
-    params=[
-        *QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)
-    ]
-)  # fmt: skip
+@pytest.fixture(params=NAMES)
 def case(request: pytest.FixtureRequest) -> Case:
     return case_of(request.param, request)
 
@@ -303,7 +300,6 @@ def test_kmeans__clusters_as_scikit_learn_does(missing: Case) -> None:
     same_values(found, expected, CLUSTERED, EXACT)
 
 
-@pytest.mark.slow
 def test_batch_max_cells__draws_the_scorer_s_rows(rare: Case) -> None:
     # 350: what is left over goes to one stratum, so that no order of equal fractions shows. The
     # scorer's is that of numpy's unstable sort, here it is that of the strata.
@@ -378,7 +374,6 @@ def test_brute_force__equals_the_scorer_s(rare: Case) -> None:
     assert np.nanmean(cells) == pytest.approx(mixing["CiLISI"], abs=OF_LISI)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rare", "missing", "one_label", "symphony"])
 def test_bras__is_near_the_library_s_float32(name: str, request: pytest.FixtureRequest) -> None:
     case = case_of(name, request)
@@ -394,7 +389,6 @@ def test_scorer__leaves_this_process_alone(rare: Case) -> None:
     assert set(sys.modules) == modules
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["symphony", "rare", "missing", "one_label"])
 def test_scorer__says_the_same_with_its_own_search(
     name: str, request: pytest.FixtureRequest

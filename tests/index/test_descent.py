@@ -34,7 +34,7 @@ from croma_dask.index.descent_checks import check_search
 from croma_dask.index.descent_search import DescentIndex
 
 # pynndescent compiles for half a minute: these run on their own (`make slow`, and in .ci/run).
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 N, D, K = 2500, 12, 15
 
