@@ -24,7 +24,7 @@ from tests.helpers import plain_metrics as plain
 from tests.helpers.embeddings import AWKWARD, GENERATED, Embedding, pbmc68k, symphony
 from tests.helpers.scfoundry import Oracle, Scored, oracle_process
 
-# The references compile and search for minutes: these run on their own (`make slow`, and in .ci/run).
+# The references compile and search for minutes: these run by themselves (`make slow`, .ci/run).
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 EXACT, OF_LISI = 1e-9, 2e-5
