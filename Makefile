@@ -2,24 +2,25 @@
 #
 #   make demo    score the demo store, print the table, write the results to build/demo
 #   make test    the tests (a few minutes); make slow runs the long ones
+#   make drift   compares a table of numbers in other environments (BLAS, locale, numpy, Python)
 #   make docs    the documentation, into build/docs; make notebooks executes those in examples/
 #   make browser the tests that open the report in a browser (chromium, by apt-get where it is missing)
 #
 # Other Python: make PYTHON=/path/to/python3.12 demo.  Other environment: make VENV=/path demo.
 
 VENV   ?= .venv
-PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do \
+PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
 	if "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
 	echo "$$p"; break; fi; done)
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test slow notebooks docs browser lint types format bench clean
+.PHONY: help demo test slow drift notebooks docs browser lint types format bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST)); \
-	echo "Targets: demo test slow notebooks docs browser lint types format bench clean"
+	echo "Targets: demo test slow drift notebooks docs browser lint types format bench clean"
 
 demo: $(VENV)/.has-plot
 	@$(BIN)/python examples/demo.py
@@ -29,6 +30,11 @@ test: $(VENV)/.has-dev
 
 slow: $(VENV)/.has-dev
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+# The captured table of numbers, in every environment that can be made here: BLAS kernels, locales,
+# releases of numpy, the newest Python.
+drift: $(VENV)/.has-dev
+	$(BIN)/python -m tests.drift matrix $(ARGS)
 
 # Every notebook from a clean kernel; the executed copies are what the documentation shows.
 notebooks: $(VENV)/.has-dev
@@ -70,7 +76,7 @@ clean:
 $(VENV)/.created:
 	@test -n "$(PYTHON)" || { \
 	echo "croma-dask needs Python 3.11 or newer, and found none among python3.11, python3," >&2; \
-	echo "python3.12, python3.13. Install one, or say where it is: make PYTHON=/path/to/python" >&2; exit 1; }
+	echo "python3.12, python3.13, python3.14. Install one, or say where it is: make PYTHON=/path/to/python" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	echo "croma-dask needs Python 3.11 or newer; $(PYTHON) is older or does not run." >&2; exit 1; }
 	@echo "creating $(VENV) with $$("$(PYTHON)" --version)"

@@ -25,6 +25,8 @@ NAMES = {
     "bootstrap": "2,000 draws of 10,000 groups of 1,000,000 rows, and putting rows together",
     "bootstrap_coverage": "how often the intervals of the bootstrap hold the truth",
     "embedding": "thirteen metrics of 200,000 x 50, and beside scib-metrics and scfoundry",
+    "load": "50,000 labels, 100,000 groups, 1,000 scores in a process: works or is refused",
+    "reading": "chunks of a store with and without checksums",
     "probe": "the probe sweep of 20,400 x 1,024 against croma, and its memory against the plan",
 }
 

@@ -16,15 +16,16 @@ from croma_dask.cluster import active_client, for_client, tasks_a_process
 from croma_dask.cohort.align import Embedding, check_embedding, resolve
 from croma_dask.cohort.layout import chunk_rows_for
 from croma_dask.cohort.location import Location
+from croma_dask.cohort.open import cohort_of
 from croma_dask.cohort.store import StoredCohort
 from croma_dask.errors import SchemaError, StoreError
 from croma_dask.fingerprint import text_digest
 from croma_dask.first_pass import look_over, open_source
+from croma_dask.index.build_place import build_place
 from croma_dask.index.descent import build_bytes, held_bytes
 from croma_dask.index.making import (
     Work,
     assign_span,
-    building,
     finish,
     prepare,
     write_array,
@@ -55,7 +56,7 @@ from croma_dask.tasks import run_graph
 if TYPE_CHECKING:
     import zarr
 
-__all__ = ["build", "build_index", "find_built", "find_index", "open_index"]
+__all__ = ["build", "build_index", "find_built", "find_index", "index_at", "open_index"]
 
 log = logging.getLogger("croma_dask")
 
@@ -107,8 +108,8 @@ def build_index(
         nearest-neighbour graph a shard for the neighbours of any type, the inverted file for the
         typed ones).
     path
-        Where it goes; by default beside the store, ``cohort.zarr`` -> ``cohort.KIND.zarr``, or
-        ``cohort.euclidean.KIND.zarr``.
+        Path or URL where it goes; by default beside the store, ``cohort.zarr`` ->
+        ``cohort.KIND.zarr``, or ``cohort.euclidean.KIND.zarr``.
     cluster_rows
         Rows of a cluster on average; by default 256, more beyond two million rows.
     shard_rows
@@ -123,7 +124,7 @@ def build_index(
     overwrite
         Replace an index that is there and differs.
     storage_options
-        Options of the fsspec file system of `path`.
+        Options of the fsspec file systems of `path` and `cohort`, where they are URLs.
     memory, threads, scratch, resume, quiet, client
         As in :func:`croma_dask.score`. With ``resume=False`` shards of an interrupted build are
         made again.
@@ -142,15 +143,17 @@ def build_index(
 
     Notes
     -----
-    Disk: a copy of the rows, and for ``pynndescent`` some 8 bytes a neighbour. Memory: a shard a
-    task, as the cost of the search; k-means takes a sample of an eighth of the allowed memory at
-    most. The rows are read once for each shard.
+    Disk: a copy of the rows, and for ``pynndescent`` some 8 bytes a neighbour. An index at a URL is
+    built in `scratch`, which all workers have to see, and uploaded when it is whole; a build that
+    was interrupted, or whose upload has failed, goes on from there. Memory: a shard a task, as the
+    cost of the search; k-means takes a sample of an eighth of the allowed memory at most. The rows
+    are read once for each shard.
     """
     recipe = Recipe(kind, cluster_rows, shard_rows, n_neighbors, seed, distance)
     options = merged(memory=memory, threads=threads, scratch=scratch, resume=resume, quiet=quiet)
     client = client if client is not None else active_client()
     options = for_client(options, client)
-    embedding = _embedding_of(cohort)
+    embedding = _embedding_of(cohort, storage_options)
     if not embedding.n_tiles:
         raise SchemaError("the embedding has no rows")
     place = _place(embedding, recipe, path, storage_options)
@@ -161,7 +164,8 @@ def build_index(
         return build(
             source, digest, profile.frame(distance), place, recipe,
             allowed=mem.allowed_bytes(options.memory), n_tasks=tasks_a_process(client, options),
-            client=client, overwrite=overwrite, resume=options.resume, quiet=options.quiet,
+            client=client, scratch=options.scratch, overwrite=overwrite, resume=options.resume,
+            quiet=options.quiet,
         )  # fmt: skip
 
 
@@ -184,6 +188,15 @@ def open_index(
     """
     index = StoredIndex(Location.of(path, storage_options))
     _ = index.partition
+    return index
+
+
+def index_at(index: Any, storage_options: Mapping[str, Any] | None) -> Any:
+    """Open an index that is given by its URL, lazily; pass everything else through."""
+    if isinstance(index, str | os.PathLike):
+        place = Location.of(index, storage_options)
+        if not place.is_local:
+            return StoredIndex(place)
     return index
 
 
@@ -233,7 +246,8 @@ def find_index(
         place = Location.of(os.path.join(own_folder(options, "index-", keep), "index.zarr"))
     return build(
         source, fingerprint, frame, place, recipe, allowed=mem.allowed_bytes(options.memory),
-        n_tasks=n_tasks, client=client, resume=options.resume, quiet=options.quiet,
+        n_tasks=n_tasks, client=client, scratch=options.scratch, resume=options.resume,
+        quiet=options.quiet,
     )  # fmt: skip
 
 
@@ -254,9 +268,8 @@ def find_built(
     return index
 
 
-def _embedding_of(cohort: Any) -> Embedding:
-    if isinstance(cohort, str | os.PathLike):
-        cohort = StoredCohort(os.fspath(cohort))
+def _embedding_of(cohort: Any, storage_options: Mapping[str, Any] | None) -> Embedding:
+    cohort = cohort_of(cohort, storage_options)
     if isinstance(cohort, StoredCohort) or hasattr(cohort, "data_vars"):
         return resolve(cohort, None, ())[0]
     return Embedding(check_embedding(cohort), None)
@@ -276,8 +289,8 @@ def _place(
 
 def build(
     source: RowSource, fingerprint: str, frame: Frame, location: Location, recipe: Recipe, *,
-    allowed: int, n_tasks: int, client: Any, overwrite: bool = False, resume: bool = True,
-    quiet: bool = True,
+    allowed: int, n_tasks: int, client: Any, scratch: str | None = None,
+    overwrite: bool = False, resume: bool = True, quiet: bool = True,
 ) -> StoredIndex:  # fmt: skip
     """Build an index, or go on with one that was started.
 
@@ -293,6 +306,8 @@ def build(
         What to build.
     allowed, n_tasks, client
         Bytes a process may take, tasks at once in it, and the cluster (None: threads).
+    scratch
+        Folder in which an index for a URL is built before it is uploaded.
     overwrite, resume
         Whether a finished index that differs is replaced, and whether one that was started is
         gone on with.
@@ -305,24 +320,33 @@ def build(
         Something else lies at the place.
     """
     key = recipe.key(fingerprint)
-    with building(location):
-        root = prepare(location, key, source, overwrite=overwrite, resume=resume)
-        if root is None:
-            return open_index(location)
-        partition = _partition(
-            root, source, frame, recipe, location, allowed, n_tasks, client, quiet
-        )
-        token = uuid.uuid4().hex
-        shared = f"croma-work-{token}"
-        graph: dict[str, Any] = {shared: Work(source, location, recipe, n_tasks)}
-        last = [f"croma-shard-{token}-{number}" for number in range(partition.n_shards)]
-        graph |= {task: (write_shard, shared, number) for number, task in enumerate(last)}
-        with Progress("index", source.n_rows, "rows", quiet) as progress:
-            run_graph(
-                graph, last, client=client, n_threads=n_tasks, on_done=_advance(progress),
-            )  # fmt: skip
-        finish(root, location)
-        return StoredIndex(location)
+    with build_place(
+        location, key, source, recipe, scratch=scratch, overwrite=overwrite, resume=resume
+    ) as place:
+        if place is not None:
+            # For a URL it is a folder of this very build, of which all may be used.
+            again = overwrite and place == location
+            root = prepare(place, key, source, overwrite=again, resume=resume)
+            if root is not None:
+                partition = _partition(
+                    root, source, frame, recipe, place, allowed, n_tasks, client, quiet
+                )
+                _write_shards(Work(source, place, recipe, n_tasks), partition, client, quiet)
+                finish(root, place)
+    return open_index(location)
+
+
+def _write_shards(work: Work, partition: Partition, client: Any, quiet: bool) -> None:
+    """Write all shards that are not there yet."""
+    token = uuid.uuid4().hex
+    shared = f"croma-work-{token}"
+    graph: dict[str, Any] = {shared: work}
+    last = [f"croma-shard-{token}-{number}" for number in range(partition.n_shards)]
+    graph |= {task: (write_shard, shared, number) for number, task in enumerate(last)}
+    with Progress("index", work.source.n_rows, "rows", quiet) as progress:
+        run_graph(
+            graph, last, client=client, n_threads=work.n_jobs, on_done=_advance(progress),
+        )  # fmt: skip
 
 
 def _advance(progress: Progress) -> Callable[[str, Any], None]:

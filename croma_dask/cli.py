@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import warnings
 from typing import Any, NoReturn, TextIO
@@ -13,12 +14,13 @@ from croma_dask.cli_benchmark import benchmark
 from croma_dask.cli_bootstrap import bootstrap
 from croma_dask.cli_breakdown import breakdown, explain
 from croma_dask.cli_index import index
-from croma_dask.cli_options import split_list, storage_option
+from croma_dask.cli_options import say, split_list, storage_option
 from croma_dask.cli_probe import probe
 from croma_dask.cli_rank import rank
 from croma_dask.cli_report import report
 from croma_dask.cli_score import plan, score
 from croma_dask.errors import CromaDaskError, MemoryLimitError, SupportError
+from croma_dask.outward import named, visible
 
 __all__ = ["main"]
 
@@ -26,6 +28,9 @@ EXIT_INPUT = 2
 EXIT_MEMORY = 3
 EXIT_SUPPORT = 4
 EXIT_INTERRUPTED = 130
+
+RESUMED = ("ingest", "score", "probe", "index", "benchmark")
+"""Commands that go on with what an interrupted run has left."""
 
 
 class CromaGroup(click.Group):
@@ -46,11 +51,12 @@ class CromaGroup(click.Group):
         except (CromaDaskError, OSError) as err:
             _fail(err, EXIT_INPUT)
         except KeyboardInterrupt:
-            _fail("interrupted", EXIT_INTERRUPTED)
+            again = ": start the same command again to go on" * (ctx.invoked_subcommand in RESUMED)
+            _fail(f"interrupted{again}", EXIT_INTERRUPTED)
 
 
 def _fail(message: object, code: int) -> NoReturn:
-    click.echo(f"error: {message}", err=True)
+    say(f"error: {message}", err=True)
     sys.exit(code)
 
 
@@ -62,7 +68,13 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    click.echo(f"warning: {message}", err=True)
+    say(f"warning: {message}", err=True)
+
+
+def _show_record(record: logging.LogRecord) -> bool:
+    """Make a record of the log one that says what it says, and does nothing to a terminal."""
+    record.msg, record.args = visible(record.getMessage(), keep="\n\t"), None
+    return True
 
 
 @click.group(cls=CromaGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -81,6 +93,9 @@ def main(ctx: click.Context) -> None:
     shown = warnings.showwarning
     ctx.call_on_close(lambda: setattr(warnings, "showwarning", shown))
     warnings.showwarning = _show_warning
+    log = logging.getLogger("croma_dask")
+    ctx.call_on_close(lambda: log.removeFilter(_show_record))
+    log.addFilter(_show_record)
 
 
 @main.command()
@@ -144,13 +159,13 @@ def ingest(paths: tuple[str, ...], quiet: bool, **options: Any) -> None:
         store = StoredCohort(place, options["storage_options"])
         source = json.loads(str(store.attrs["source"]))
         if source.get("rows") == "by position":
-            click.echo(f"rows matched by position ({source.get('features')} carries no ids)")
-        click.echo(
+            say(f"rows matched by position ({source.get('features')} carries no ids)")
+        say(
             f"{paths[-1]}: {store.n_samples:,} samples x {store.n_features:,} features "
-            f"({store.dtype}), columns {', '.join(store.columns)}"
+            f"({store.dtype}), columns {named(store.columns)}"
         )
         if absent := absent_roles(store.columns):
-            click.echo(f"note: {absent}", err=True)
+            say(f"note: {absent}", err=True)
 
 
 @main.command()
@@ -171,11 +186,11 @@ def info(store: str, verify: bool, as_json: bool, storage_options: dict[str, str
     if verify:
         cohort.verify()
     if as_json:
-        click.echo(json.dumps(describe(cohort), ensure_ascii=False, indent=2))
+        say(json.dumps(describe(cohort), ensure_ascii=False, indent=2))
     else:
-        click.echo(describe_text(cohort))
+        say(describe_text(cohort))
         if verify:
-            click.echo("\nverified: rows and columns are those that were written")
+            say("\nverified: rows and columns are those that were written")
 
 
 main.add_command(benchmark)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,6 +11,8 @@ import click
 from croma_dask.cli_options import (
     cluster_options,
     connected,
+    say,
+    say_written,
     scratch_options,
     silence_log,
     split_list,
@@ -29,7 +30,9 @@ EXIT_FAILED = 5
 @click.option(
     "--embedding", "more", multiple=True, metavar="PATH", help="The same as PATHS; repeatable."
 )
-@click.option("--output-dir", metavar="FOLDER", help="Where the tables go, under benchmark/.")
+@click.option(
+    "--output-dir", metavar="FOLDER", help="Folder or URL of the tables, under benchmark/."
+)
 @click.option("--label-key", default="cell_type", show_default=True, help="Column of the label.")
 @click.option("--batch-key", help="Column of the batch. Without it: the metrics of labels alone.")
 @click.option(
@@ -114,9 +117,10 @@ def benchmark(
 ) -> None:  # fmt: skip
     """Score embeddings of single cells by up to thirteen metrics, each with its table.
 
-    PATHS are .h5ad files, cohort stores, folders of these, or patterns. A file is one embedding:
-    its name says of what, its folder by which method. A run that was interrupted goes on with the
-    embedding it was at when it is started again; finished ones are not scored again.
+    PATHS are .h5ad files, cohort stores, folders of these, or patterns, or their URLs. A file is
+    one embedding: its name says of what, its folder by which method. A run that was interrupted
+    goes on with the embedding it was at when it is started again; finished ones are not scored
+    again.
 
     Exit codes: 0 done; 2 bad input or usage; 3 does not fit the allowed memory; 5 done, but a
     metric has failed (its note says why); 130 interrupted.
@@ -135,7 +139,7 @@ def benchmark(
     from croma_dask.embedding.request import Request
     from croma_dask.embedding.run import run_inputs
     from croma_dask.embedding.summary import benchmark_summary
-    from croma_dask.embedding.table_files import check_outdir
+    from croma_dask.embedding.table_files import Places, check_outdir
     from croma_dask.memory import allowed_bytes
     from croma_dask.options import merged
     from croma_dask.results import check_target, save
@@ -152,7 +156,7 @@ def benchmark(
         k_growth_factor=2.0,
     )  # fmt: skip
     if out is not None and not only_plan:
-        check_target(out, overwrite=overwrite)
+        check_target(out, overwrite=overwrite, storage_options=storage_options)
     readings = {
         "clustering": clustering,
         **{name: options.pop(name)
@@ -161,8 +165,8 @@ def benchmark(
     request = Request.of(
         list(metrics) or metric_set, label_key, batch_key, "sample_id", batch_max_cells, **readings
     )
-    inputs = expand_paths([*paths, *more], method=method)
-    if key is not None and not any(one.path.endswith(".h5ad") for one in inputs):
+    inputs = expand_paths([*paths, *more], method=method, storage_options=storage_options)
+    if key is not None and not any(one.is_h5ad for one in inputs):
         raise click.UsageError("--key is for .h5ad files: a store holds one embedding")
     if quiet:
         silence_log()
@@ -170,10 +174,10 @@ def benchmark(
     with contextlib.ExitStack() as keep:
         if not only_plan:
             assert output_dir is not None
-            output_dir = check_outdir(output_dir)
+            outdir = check_outdir(output_dir, storage_options=storage_options)
+            tables = Places(outdir, request.how.clustering).root
             if options["scratch"] is None:
-                tables = Path(output_dir) / "benchmark"
-                beside = scratch_beside(tables, keep_scratch=options["keep_scratch"])
+                beside = scratch_beside(str(tables), keep_scratch=options["keep_scratch"])
                 options["scratch"] = keep.enter_context(beside)
         client = keep.enter_context(connected(options))
         settings = merged(quiet=quiet, **options)
@@ -181,28 +185,30 @@ def benchmark(
             plan = plan_inputs(
                 inputs, request, settings, client, key=key, storage_options=storage_options
             )
-            click.echo(str(plan))
+            say(str(plan))
             return
-        assert output_dir is not None
         found = []
         for one in run_inputs(
-            inputs, request, output_dir, settings, client, key=key, force=force,
+            inputs, request, outdir, settings, client, key=key, force=force,
             samples=out is not None, storage_options=storage_options, how=how,
         ):  # fmt: skip
             found.append(one)
             if not quiet:
-                click.echo(benchmark_summary(one.scores))
+                say(benchmark_summary(one.scores))
     if out is not None:
-        save(label_scores(found, result_attrs(request, how)), out, overwrite=overwrite)
+        save(
+            label_scores(found, result_attrs(request, how)), out, overwrite=overwrite,
+            storage_options=storage_options,
+        )  # fmt: skip
         if not quiet:
-            click.echo(f"\nwritten: {out}")
+            say_written(out)
     if not quiet:
-        click.echo(f"\ntables: {Path(output_dir) / 'benchmark'}")
+        say(f"\ntables: {tables}")
     failed = {
         f"{one.scores.dataset} by {one.scores.method}": told_failures(one.scores) for one in found
     }
     for name, told in failed.items():
         if told:
-            click.echo(f"error: {name}: failed {told}", err=True)
+            say(f"error: {name}: failed {told}", err=True)
     if any(failed.values()):
         sys.exit(EXIT_FAILED)

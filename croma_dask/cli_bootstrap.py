@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from croma_dask.cli_options import storage_option, tell_leaning
+from croma_dask.cli_options import say, say_written, storage_option, tell_leaning
 
 __all__ = ["bootstrap"]
 
@@ -78,9 +78,9 @@ def bootstrap(
 
     _check_options(halves=bool(cohorts))
     if out is not None:
-        check_target(out, overwrite=overwrite)
+        check_target(out, overwrite=overwrite, storage_options=storage_options)
     called = result_names(results, names)
-    opened = [open_result(place) for place in results]
+    opened = [open_result(place, storage_options=storage_options) for place in results]
     try:
         several = len(opened) > 1 or bool(names)
         whole = combine_results(dict(zip(called, opened, strict=True))) if several else opened[0]
@@ -93,15 +93,15 @@ def bootstrap(
         else:
             found = run(whole, n_draws=draws, seed=seed, level=level, threads=threads)
         if not quiet:
-            click.echo(bootstrap_text(found))
+            say(bootstrap_text(found))
             tell_leaning(whole)
     finally:
         for result in opened:
             result.close()
     if out is not None:
-        save(found, out, overwrite=overwrite)
+        save(found, out, overwrite=overwrite, storage_options=storage_options)
         if not quiet:
-            click.echo(f"\nwritten: {out}")
+            say_written(out)
 
 
 def _check_options(*, halves: bool) -> None:
@@ -109,7 +109,7 @@ def _check_options(*, halves: bool) -> None:
     context = click.get_current_context()
     of_halves = {
         "pairs": "--pairs", "index": "--index", "sample_id": "--sample-id", "subset": "--subset",
-        "memory": "--memory", "storage_options": "--storage-option",
+        "memory": "--memory",
     }  # fmt: skip
     for name, option in ({"draws": "--draws"} if halves else of_halves).items():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from croma_dask.cli_options import split_list, storage_option
+from croma_dask.cli_options import say, say_written, split_list, storage_option
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -40,11 +40,12 @@ __all__ = ["breakdown", "explain"]
     "--out", metavar="PATH", help="Where it goes: .csv (a row a cell), .zarr, .nc or .json."
 )
 @click.option("--overwrite", is_flag=True, help="Replace what is there.")
+@storage_option
 @click.option("-q", "--quiet", is_flag=True, help="No table.")
 def breakdown(
     result: str, by: tuple[str, ...], metric: str, worst: int | None, order: str | None,
     min_defined: int, model: str | None, m: int | None, out: str | None, overwrite: bool,
-    quiet: bool,
+    quiet: bool, storage_options: dict[str, Any],
 ) -> None:  # fmt: skip
     """Tell a metric of every label, confounder level, subset, group, or cell.
 
@@ -61,8 +62,8 @@ def breakdown(
     from croma_dask.results import open_result
 
     _check_options(worst)
-    _check_out(out, overwrite=overwrite)
-    with open_result(result) as opened:
+    _check_out(out, overwrite=overwrite, storage_options=storage_options)
+    with open_result(result, storage_options=storage_options) as opened:
         if worst is None:
             table = by_cell(opened, by, metric=metric)
         else:
@@ -71,8 +72,8 @@ def breakdown(
                 m=m,
             )  # fmt: skip
     if not quiet:
-        click.echo(breakdown_text(table))
-    _write(table, out, overwrite=overwrite, quiet=quiet)
+        say(breakdown_text(table))
+    _write(table, out, overwrite=overwrite, quiet=quiet, storage_options=storage_options)
 
 
 @click.command()
@@ -122,11 +123,14 @@ def explain(
     from croma_dask.breakdown.text import explanation_text
     from croma_dask.cohort.store import StoredCohort
 
-    _check_out(out, overwrite=overwrite)
-    told = run(StoredCohort(cohort, storage_options), sample_id, **options)
+    _check_out(out, overwrite=overwrite, storage_options=storage_options)
+    told = run(
+        StoredCohort(cohort, storage_options), sample_id, storage_options=storage_options,
+        **options,
+    )  # fmt: skip
     if not quiet:
-        click.echo(explanation_text(told))
-    _write(told, out, overwrite=overwrite, quiet=quiet)
+        say(explanation_text(told))
+    _write(told, out, overwrite=overwrite, quiet=quiet, storage_options=storage_options)
 
 
 def _check_options(worst: int | None) -> None:
@@ -143,18 +147,21 @@ def _check_options(worst: int | None) -> None:
             )
 
 
-def _check_out(out: str | None, *, overwrite: bool) -> None:
+def _check_out(out: str | None, *, overwrite: bool, storage_options: dict[str, Any]) -> None:
     from croma_dask.results import check_target
 
     if out is not None:
-        check_target(out, overwrite=overwrite)
+        check_target(out, overwrite=overwrite, storage_options=storage_options)
 
 
-def _write(data: xr.Dataset, out: str | None, *, overwrite: bool, quiet: bool) -> None:
+def _write(
+    data: xr.Dataset, out: str | None, *, overwrite: bool, quiet: bool,
+    storage_options: dict[str, Any],
+) -> None:  # fmt: skip
     from croma_dask.results import save
 
     if out is None:
         return
-    save(data, out, overwrite=overwrite)
+    save(data, out, overwrite=overwrite, storage_options=storage_options)
     if not quiet:
-        click.echo(f"\nwritten: {out}")
+        say_written(out)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from croma_dask.cli_options import cluster_options, connected, storage_option
+from croma_dask.cli_options import cluster_options, connected, say, storage_option
 
 __all__ = ["index"]
 
@@ -71,7 +71,7 @@ def index(store: str, quiet: bool, storage_options: dict[str, str], **options: A
         )  # fmt: skip
     if not quiet:
         partition = built.partition
-        click.echo(
+        say(
             f"{built.url}: {built.kind}, {built.n_rows:,} rows in {partition.n_clusters:,} "
             f"clusters and {partition.n_shards:,} shard{'s' * (partition.n_shards != 1)}"
         )

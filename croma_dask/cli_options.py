@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import click
 
+from croma_dask.outward import visible
+
 __all__ = [
     "cluster_options",
     "cohorts_of",
     "connected",
     "key_values",
+    "say",
+    "say_written",
     "scratch_options",
     "silence_log",
     "split_list",
@@ -24,6 +29,18 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Print what may hold names from data: nothing in them reaches the terminal but as text."""
+    click.echo(visible(text, keep="\n\t"), err=err)
+
+
+def say_written(place: str) -> None:
+    """Say where a result is."""
+    from croma_dask.cohort.secrets import redact
+
+    say(f"\nwritten: {redact(place)}")
 
 
 def split_list(
@@ -46,13 +63,44 @@ def key_values(ctx: click.Context, param: click.Parameter, values: Sequence[str]
     return pairs
 
 
+_TEXTS = {"account_key", "account_name", "key", "password", "secret", "token", "username"}
+"""Storage options that are texts, whatever they look like."""
+
+
+def storage_values(
+    ctx: click.Context, param: click.Parameter, values: Sequence[str]
+) -> dict[str, Any]:
+    """Read storage options: JSON where it is some, otherwise text; ``a.b=1`` is of a mapping."""
+    found: dict[str, Any] = {}
+    for name, text in key_values(ctx, param, values).items():
+        *outer, last = name.split(".")
+        inner = found
+        for part in outer:
+            inner = inner.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise click.BadParameter(f"{part!r} is given both as a value and with parts")
+        if last in inner:
+            raise click.BadParameter(f"{last!r} is given both as a value and with parts")
+        inner[last] = text if last in _TEXTS else _value(text)
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 storage_option = click.option(
     "--storage-option",
     "storage_options",
     multiple=True,
     metavar="NAME=VALUE",
-    callback=key_values,
-    help="Option of the file system of a URL, for example endpoint_url=http://localhost:9000.",
+    callback=storage_values,
+    help="Option of the file system of a URL, for example endpoint_url=http://localhost:9000 or"
+    " anon=true; parts by a dot: client_kwargs.region_name=eu-central-1. Secrets are better left"
+    " to the environment: other users of a machine see what a command is given.",
 )
 
 _CLUSTER = [
@@ -147,7 +195,7 @@ def tell_leaning(result: Any) -> None:
 
     for one in leaning_groups(result):
         model = f"{one.model}: " if one.model else ""
-        click.echo(f"warning: {model}{one}", err=True)
+        say(f"warning: {model}{one}", err=True)
 
 
 def silence_log() -> None:
@@ -168,5 +216,5 @@ def connected(options: dict[str, Any]) -> Iterator[Any]:
         raise click.UsageError("--dashboard is a cluster's: give --workers or --scheduler")
     with connect(**given, memory=options.get("memory")) as client:
         if dashboard:
-            click.echo(f"dashboard: {client.dashboard_link}", err=True)
+            say(f"dashboard: {client.dashboard_link}", err=True)
         yield client

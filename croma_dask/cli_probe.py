@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +13,8 @@ from croma_dask.cli_options import (
     cluster_options,
     connected,
     key_values,
+    say,
+    say_written,
     scratch_options,
     silence_log,
     split_list,
@@ -30,7 +31,7 @@ __all__ = ["probe"]
 @click.option(
     "--schedule", required=True,
     help="camelyon, tcga or tolkach_esca; linear:SLIDES:SPLITS, for a cohort of your own; or a "
-    "JSON file [[[[confounder, class, rows], ...], max_train_slides], ...].",
+    "JSON file or its URL [[[[confounder, class, rows], ...], max_train_slides], ...].",
 )  # fmt: skip
 @click.option(
     "--rows-per-slide", type=click.IntRange(min=1),
@@ -96,7 +97,7 @@ def probe(
     from croma_dask.resume import scratch_beside
 
     if out is not None and not only_plan:
-        check_target(out, overwrite=overwrite)
+        check_target(out, overwrite=overwrite, storage_options=storage_options)
     for name in ("confounder_order", "label_order"):
         options[name] = list(options[name]) or None
     twice = sorted(set(test_stores) & set(test_rows))
@@ -107,7 +108,7 @@ def probe(
         **{name: StoredCohort(place, storage_options) for name, place in test_stores.items()},
         **{name: _selection(name, text) for name, text in test_rows.items()},
     }
-    options["schedule"] = _schedule(schedule, cohort, options)
+    options["schedule"] = _schedule(schedule, cohort, options, storage_options)
     if quiet:
         silence_log()
     with contextlib.ExitStack() as keep:
@@ -115,7 +116,7 @@ def probe(
             of_run = {"scratch", "resume", "keep_scratch"}
             with connected(options) as client:
                 told = {k: v for k, v in options.items() if k not in of_run}
-                click.echo(str(plan_probe_sweep(cohort, client=client, **told)))
+                say(str(plan_probe_sweep(cohort, client=client, **told)))
             return
         if out is not None and options["scratch"] is None:
             beside = scratch_beside(out, keep_scratch=options["keep_scratch"])
@@ -123,11 +124,11 @@ def probe(
         with connected(options) as client:
             result = sweep_cohort(cohort, client=client, quiet=quiet, **options)
         if not quiet:
-            click.echo(summary(result))
+            say(summary(result))
         if out is not None:
-            save(result, out, overwrite=overwrite)
+            save(result, out, overwrite=overwrite, storage_options=storage_options)
             if not quiet:
-                click.echo(f"\nwritten: {out}")
+                say_written(out)
 
 
 def _selection(name: str, text: str) -> dict[str, list[str]]:
@@ -138,7 +139,9 @@ def _selection(name: str, text: str) -> dict[str, list[str]]:
     return {column: values.split("|")}
 
 
-def _schedule(text: str, cohort: Any, options: dict[str, Any]) -> Any:
+def _schedule(
+    text: str, cohort: Any, options: dict[str, Any], storage_options: dict[str, str]
+) -> Any:
     """Read a schedule: a name, ``linear:SLIDES:SPLITS``, or a file."""
     if text.startswith("linear"):
         from croma_dask.cohort.manifest import read_columns
@@ -157,16 +160,23 @@ def _schedule(text: str, cohort: Any, options: dict[str, Any]) -> Any:
             len(levels), len(classes), int(parts[0]), int(parts[1]),
             rows_per_slide=options["rows_per_slide"] or 1,
         )  # fmt: skip
-    if text.endswith(".json"):
-        return _read_schedule(text)
+    if text.partition("?")[0].endswith(".json"):
+        return _read_schedule(text, storage_options)
     return text
 
 
-def _read_schedule(path: str) -> Sequence[Any]:
-    from croma_dask.errors import SchemaError
+def _read_schedule(text: str, storage_options: dict[str, str]) -> Sequence[Any]:
+    from croma_dask.cohort.location import Location
+    from croma_dask.cohort.transfer import fetched
+    from croma_dask.errors import SchemaError, StoreError
 
+    place = Location.of(text, storage_options)
+    path = str(place)
     try:
-        found = json.loads(Path(path).read_text())
+        with fetched(place) as local:
+            found = json.loads(local.read_text())
+    except StoreError:
+        raise
     except (OSError, ValueError, RecursionError) as err:
         raise SchemaError(f"schedule {path!r} cannot be read: {err}") from err
     if not isinstance(found, list):

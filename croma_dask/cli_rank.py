@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from croma_dask.cli_options import key_values, split_list
+from croma_dask.cli_options import key_values, say, say_written, split_list, storage_option
 
 __all__ = ["rank"]
 
@@ -32,11 +34,12 @@ __all__ = ["rank"]
 )
 @click.option("--out", metavar="PATH", help="Where it goes: .zarr, .nc, .csv or .json.")
 @click.option("--overwrite", is_flag=True, help="Replace a result that is there.")
+@storage_option
 @click.option("-q", "--quiet", is_flag=True, help="No table.")
 def rank(
     tables: tuple[str, ...], weights: dict[str, str], decimals: int | None,
     baselines: tuple[str, ...], draws: int, seed: int, out: str | None, overwrite: bool,
-    quiet: bool,
+    quiet: bool, storage_options: dict[str, Any],
 ) -> None:  # fmt: skip
     """Rank methods by the metrics of their embeddings, over one or several data sets.
 
@@ -57,16 +60,19 @@ def rank(
     from croma_dask.results import check_target, save
 
     if out is not None:
-        check_target(out, overwrite=overwrite)
-    ranks = rank_embeddings(list(tables), weights=_numbers(weights), decimals=decimals)
+        check_target(out, overwrite=overwrite, storage_options=storage_options)
+    ranks = rank_embeddings(
+        list(tables), weights=_numbers(weights), decimals=decimals,
+        storage_options=storage_options,
+    )  # fmt: skip
     statistics = rank_statistics(ranks, n_draws=draws, seed=seed, baselines=baselines)
     tree = with_ranks(ranks, statistics)
     if not quiet:
-        click.echo(rank_text(tree))
+        say(rank_text(tree))
     if out is not None:
-        save(tree, out, overwrite=overwrite)
+        save(tree, out, overwrite=overwrite, storage_options=storage_options)
         if not quiet:
-            click.echo(f"\nwritten: {out}")
+            say_written(out)
 
 
 def _numbers(weights: dict[str, str]) -> dict[str, float]:

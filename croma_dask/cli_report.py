@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import click
+
+from croma_dask.cli_options import say, storage_option
 
 __all__ = ["report"]
 
@@ -23,10 +28,11 @@ __all__ = ["report"]
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the draws."
 )
 @click.option("--overwrite", is_flag=True, help="Replace a report that is there.")
+@storage_option
 @click.option("-q", "--quiet", is_flag=True, help="No last line.")
 def report(
     results: tuple[str, ...], out: str, title: str | None, names: tuple[str, ...], draws: int,
-    seed: int, overwrite: bool, quiet: bool,
+    seed: int, overwrite: bool, quiet: bool, storage_options: dict[str, Any],
 ) -> None:  # fmt: skip
     """Make a page of results: one file that opens offline, to look at and to hand on.
 
@@ -43,6 +49,10 @@ def report(
 
     # Files of one name, from several folders, are told apart by a number.
     chosen = dict(zip(result_names(results, names), results, strict=True)) if names else results
-    path = run(chosen, out, title=title, n_draws=draws, seed=seed, overwrite=overwrite)
+    path = run(
+        chosen, out, title=title, n_draws=draws, seed=seed, overwrite=overwrite,
+        storage_options=storage_options,
+    )  # fmt: skip
     if not quiet:
-        click.echo(f"written: {path} ({format_bytes(path.stat().st_size)})")
+        size = f" ({format_bytes(path.stat().st_size)})" if isinstance(path, Path) else ""
+        say(f"written: {path}{size}")

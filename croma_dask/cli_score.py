@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -13,6 +12,8 @@ from croma_dask.cli_options import (
     cluster_options,
     cohorts_of,
     connected,
+    say,
+    say_written,
     scratch_options,
     silence_log,
     split_list,
@@ -152,7 +153,8 @@ def plan(
 
     with connected(options) as client:
         cohort = cohorts_of(stores, names, storage_options)
-        click.echo(str(make(cohort, m=_radii(m), client=client, **options)))
+        found = make(cohort, m=_radii(m), client=client, storage_options=storage_options, **options)
+        say(str(found))
 
 
 @click.command()
@@ -194,14 +196,15 @@ def score(
     croma-dask score cohort.zarr --confounder center --k 5,11,21 --m 1,5,10 --out result.zarr
     croma-dask score uni.zarr phikon.zarr --confounder center --out panel.zarr
     """
+    from croma_dask.cohort.location import Location
     from croma_dask.results import check_target, save, summary
     from croma_dask.resume import scratch_beside
     from croma_dask.score import score as run
 
     if out is not None:
-        check_target(out, overwrite=overwrite)
+        check_target(out, overwrite=overwrite, storage_options=storage_options)
         kept = options["keep_neighbors"]
-        if kept and os.path.abspath(kept) == os.path.abspath(out):
+        if kept and Location.of(kept).url == Location.of(out).url:
             raise click.UsageError("--out and --keep-neighbors name the same place")
     if quiet:
         silence_log()
@@ -211,14 +214,17 @@ def score(
             options["scratch"] = keep.enter_context(beside)
         with connected(options) as client:
             cohort = cohorts_of(stores, names, storage_options)
-            result = run(cohort, m=_radii(m), client=client, quiet=quiet, **options)
+            result = run(
+                cohort, m=_radii(m), client=client, quiet=quiet, storage_options=storage_options,
+                **options,
+            )  # fmt: skip
         if not quiet:
-            click.echo(summary(result))
+            say(summary(result))
             tell_leaning(result)
         if out is not None:
-            save(result, out, overwrite=overwrite)
+            save(result, out, overwrite=overwrite, storage_options=storage_options)
             if not quiet:
-                click.echo(f"\nwritten: {out}")
+                say_written(out)
 
 
 def _radii(m: tuple[int, ...]) -> Any:

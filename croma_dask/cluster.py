@@ -6,17 +6,26 @@ import contextlib
 import json
 import logging
 import os
-import sys
+import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from croma_dask import __version__
+from croma_dask.active import active_client
 from croma_dask.errors import SchemaError
 from croma_dask.memory import allowed_bytes, format_bytes, parse_bytes
 from croma_dask.options import Options
 
-__all__ = ["active_client", "connect", "for_client", "tasks_a_process", "workers_of"]
+__all__ = [
+    "active_client",
+    "connect",
+    "for_client",
+    "known_workers",
+    "tasks_a_process",
+    "workers_of",
+]
 
 log = logging.getLogger("croma_dask")
 
@@ -94,13 +103,25 @@ def _joined(scheduler: str) -> Iterator[Any]:
         client = Client(_address(scheduler), timeout=20)
     except (OSError, ValueError, KeyError) as err:
         raise SchemaError(f"no Dask scheduler answers at {scheduler!r}: {err}") from err
-    with client:
+    with _silent_client(), client:
         try:
             client.wait_for_workers(1, timeout=60)
         except TimeoutError as err:
             raise SchemaError(f"the scheduler at {scheduler!r} has had no worker for 60 s") from err
         _check_versions(client)
         yield client
+
+
+@contextlib.contextmanager
+def _silent_client() -> Iterator[None]:
+    """Keep a client from logging how it failed to find its scheduler again: that is raised."""
+    logger = logging.getLogger("distributed.client")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _address(scheduler: str) -> str:
@@ -132,38 +153,58 @@ def _started(workers: int, memory: int | str | None, threads: int) -> Iterator[A
         limit = int(allowed_bytes(None) / SHARE / workers)
     else:
         limit = int(1.5 * parse_bytes(memory)) + BARE_WORKER
-    with (
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=threads,
-            processes=True,
-            memory_limit=limit,
-            dashboard_address="127.0.0.1:0",
-            env=dict.fromkeys(_ONE_THREAD, "1"),
-            # What goes wrong is raised; workers that are told to stop complain of one another.
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with contextlib.ExitStack() as keep:
+        # Closing a cluster whose workers have only half started fails inside Dask.
+        with _interrupts_wait():
+            cluster = keep.enter_context(
+                LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=threads,
+                    processes=True,
+                    memory_limit=limit,
+                    dashboard_address="127.0.0.1:0",
+                    env=dict.fromkeys(_ONE_THREAD, "1"),
+                    # What goes wrong is raised; workers that are told to stop complain of one
+                    # another.
+                    silence_logs=logging.CRITICAL,
+                )
+            )
+            client = keep.enter_context(Client(cluster))
         yield client
 
 
-def active_client() -> Any:
-    """Return the `distributed.Client` of this process, if one is active."""
-    # A client can only be active where distributed was imported; importing it costs a second.
-    if "distributed" not in sys.modules:
-        return None
-    from distributed import get_client
+@contextlib.contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Let SIGINT (Ctrl-C) wait for the end of the block, and keep it from processes begun in it.
 
+    A terminal sends it to all of them; this one tells the others to stop. Only in the main thread,
+    where signals arrive, and only where Python's own handler is set.
+    """
+    came: list[int] = []
+
+    def wait(number: int, frame: Any) -> None:
+        came.append(number)
+
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    # Started later it would unblock the signal in the thread that starts the workers.
+    resource_tracker.ensure_running()
+    signal.signal(signal.SIGINT, wait)
+    # Threads and processes inherit what is blocked, and what they start does.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        client = get_client()
-    except ValueError:
-        return None
-    if client.status != "running":
-        # One whose scheduler never answered stays registered, too.
-        log.warning("the client that is active has no connection to its scheduler: not using it")
-        return None
-    return client
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if came:
+            raise KeyboardInterrupt
 
 
 def for_client(options: Options, client: Any) -> Options:
@@ -171,7 +212,7 @@ def for_client(options: Options, client: Any) -> Options:
 
     With more the worker would be paused, and the run would wait for ever.
     """
-    limits = [int(w["memory_limit"]) for w in _workers(client) if w.get("memory_limit")]
+    limits = [int(w["memory_limit"]) for w in known_workers(client) if w.get("memory_limit")]
     if not limits:
         return options
     least = min(limits)
@@ -192,16 +233,29 @@ def tasks_a_process(client: Any, options: Options) -> int:
     """Tasks that run side by side in one process."""
     if client is None:
         return options.n_threads
-    return max((int(w["nthreads"]) for w in _workers(client)), default=1)
+    return max((int(w["nthreads"]) for w in known_workers(client)), default=1)
 
 
 def workers_of(client: Any) -> int:
     """Count the processes that work."""
-    return max(1, len(_workers(client)))
+    return max(1, len(known_workers(client)))
 
 
-def _workers(client: Any) -> list[Any]:
-    """Return what a scheduler knows of each of its workers."""
+def known_workers(client: Any) -> list[Any]:
+    """Return what a scheduler knows of each of its workers; nothing without a client.
+
+    Raises
+    ------
+    ConnectionError
+        The scheduler is gone.
+    """
     if client is None:
         return []
-    return list(client.scheduler_info(n_workers=-1)["workers"].values())
+    about = client.scheduler_info(n_workers=-1)
+    # A client that has lost its scheduler says what it still knows: nothing.
+    if "workers" not in about:
+        raise ConnectionError(
+            "the scheduler of the cluster is gone; what is done is kept and a new run resumes from "
+            "it"
+        )
+    return list(about["workers"].values())

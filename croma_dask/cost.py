@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,6 +37,9 @@ _COMPILE = 5.0
 """Seconds to compile the kernels, once a process."""
 
 _CALIBRATION_SECONDS = 0.5
+
+_HOLDS = 60.0
+"""Seconds for which a measured rate of products is used again."""
 
 _MET = 25_000
 """Candidates that a row of a large clustered cohort is multiplied with at a recall of 0.98
@@ -76,7 +80,15 @@ def exact_seconds(
 
 
 def product_rate(n_features: int, n_threads: int) -> float:
-    """Multiply-adds a second of float32 products of the tiles' shape, on all threads together."""
+    """Multiply-adds a second of float32 products of the tiles' shape, on all threads together.
+
+    What was measured in the last minute holds: the models of a panel are not measured one by one.
+    """
+    return _measured_rate(n_features, n_threads, int(time.monotonic() // _HOLDS))
+
+
+@functools.lru_cache(maxsize=64)
+def _measured_rate(n_features: int, n_threads: int, minute: int) -> float:
     from concurrent.futures import ThreadPoolExecutor
 
     a = np.ones((512, n_features), np.float32)

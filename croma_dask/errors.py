@@ -13,6 +13,8 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 
+from croma_dask.outward import shortened
+
 __all__ = [
     "ChunkError",
     "CromaDaskError",
@@ -105,7 +107,10 @@ def name_items(items: Iterable[object], *, total: int | None = None, limit: int 
     """
     listed = list(items)
     count = len(listed) if total is None else total
-    shown = [repr(item) if isinstance(item, str) else str(item) for item in listed[:limit]]
+    shown = [
+        repr(shortened(item)) if isinstance(item, str) else shortened(str(item))
+        for item in listed[:limit]
+    ]
     text = ", ".join(shown)
     if count > len(shown):
         text += f" and {count - len(shown)} more"

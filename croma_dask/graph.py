@@ -32,7 +32,7 @@ from croma_dask.tasks import run_graph
 
 __all__ = ["job_key", "pair_graph", "search_streamed"]
 
-FORMAT = 4
+FORMAT = 5
 """Raised when what a run keeps in scratch, or how it came about, changes: no run resumes from
 the lists of another definition."""
 

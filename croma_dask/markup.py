@@ -9,6 +9,8 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
+from croma_dask.outward import visible
+
 __all__ = ["bar", "block", "facts", "lines", "table"]
 
 # Said of every cell: notebooks align all of them to the right.
@@ -108,7 +110,8 @@ def block(title: str, sentence: str, content: str, notes: Sequence[str] = ()) ->
 
 def lines(text: str) -> str:
     """Keep text that is laid out in columns as it is."""
-    return f'<pre style="background:none;color:inherit">{html.escape(text)}</pre>'
+    shown = html.escape(visible(text, keep="\n"))
+    return f'<pre style="background:none;color:inherit">{shown}</pre>'
 
 
 def bar(done: int, total: int, text: str) -> str:
@@ -124,4 +127,4 @@ def bar(done: int, total: int, text: str) -> str:
 
 def _escaped(text: str) -> str:
     # Text that a page would take apart: newlines are kept as breaks.
-    return html.escape(text, quote=True).replace("\n", "<br>")
+    return html.escape(visible(text, keep="\n\t"), quote=True).replace("\n", "<br>")

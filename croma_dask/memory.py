@@ -12,6 +12,8 @@ __all__ = [
     "RangeCost",
     "allowed_bytes",
     "direct_bytes",
+    "holds_ids",
+    "id_bytes",
     "format_bytes",
     "largest_range",
     "manifest_bytes",
@@ -25,7 +27,21 @@ TILE = 1024 * 2048 * 4
 """One tile of products (index/sweep.py)."""
 
 TEXT_IN_MEMORY = 2_000_000
-"""Samples up to which a result holds their ids; beyond, they stay in the store until asked for."""
+TEXT_LENGTH = 64 << 20
+"""Samples, and characters of their ids together, up to which a result holds these; beyond, they
+stay in the store until asked for."""
+
+TEXT_BLOCK = 8 << 20
+"""Bytes of ids that are read and looked at together."""
+
+ID_LENGTH = 8.0
+"""Characters of an id, where nothing else is known."""
+
+_STRING = 57
+"""Bytes of a string and of the pointer to it, beside its characters."""
+
+_COLUMN = 24 << 10
+"""Bytes that the metadata of a column of a store take once it is open (measured)."""
 
 SMALLEST_RANGE = 256
 """Rows below which a range is not worth a task."""
@@ -138,13 +154,37 @@ class RangeCost:
         return 40 * self.screened
 
 
-def manifest_bytes(n_rows: int, *, n_scores: int) -> int:
+def id_bytes(n_rows: int, length: float) -> int:
+    """Bytes of ids of so many characters on average, as Python holds text."""
+    return int(n_rows * (_STRING + length))
+
+
+def holds_ids(n_rows: int, length: float) -> bool:
+    """Tell whether a result holds its ids, instead of leaving them where they are."""
+    return n_rows <= TEXT_IN_MEMORY and n_rows * length <= TEXT_LENGTH
+
+
+def manifest_bytes(
+    n_rows: int, *, n_scores: int, id_length: float = ID_LENGTH, n_columns: int = 0
+) -> int:
     """Bytes of codes, hashes of ids, text coordinates and per-sample results in the driver.
 
-    Ids themselves are read only up to `TEXT_IN_MEMORY` samples, some 65 bytes each.
+    Parameters
+    ----------
+    n_rows, n_scores
+        Samples, and values that each has.
+    id_length
+        Characters of an id, on average. Ids are held as `holds_ids` says.
+    n_columns
+        Columns of the store.
     """
-    ids = 65 * n_rows if n_rows <= TEXT_IN_MEMORY else 0
-    return n_rows * (3 * 4 + 24 + 4 * 8 + 9 * n_scores) + ids
+    ids = id_bytes(n_rows, id_length)
+    # What is read or saved at once is there as it is stored, decoded and as Python's strings.
+    block = 3 * int(n_rows * id_length)
+    if not holds_ids(n_rows, id_length):
+        # A few blocks side by side, where threads of Dask save them.
+        ids, block = 0, 16 * min(ids, TEXT_BLOCK)
+    return n_rows * (3 * 4 + 24 + 4 * 8 + 9 * n_scores) + ids + block + _COLUMN * n_columns
 
 
 def task_bytes(cost: RangeCost, rows: int) -> dict[str, int]:

@@ -14,7 +14,9 @@ import numpy as np
 from croma_dask import markup
 from croma_dask.cohort.view import view_cohort
 from croma_dask.kinds import KINDS, kind_of
+from croma_dask.outward import cell, visible
 from croma_dask.panel.models import as_panel, datasets_of, is_panel
+from croma_dask.results.whole import told_if_incomplete
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -45,6 +47,11 @@ def describe_html(data: Any) -> str:
     str
         One ``<div>`` in the colours of the page.
     """
+    with told_if_incomplete(data):
+        return _html(data)
+
+
+def _html(data: Any) -> str:
     kind = kind_of(data)
     if kind == "cohort":
         return view_cohort(data)._repr_html_()
@@ -71,6 +78,11 @@ def describe_html(data: Any) -> str:
 
 def describe_text(data: Any) -> str:
     """Show an object of this library as lines of text: what :func:`describe_html` shows."""
+    with told_if_incomplete(data):
+        return _text(data)
+
+
+def _text(data: Any) -> str:
     kind = kind_of(data)
     if kind == "cohort":
         return str(view_cohort(data))
@@ -82,7 +94,8 @@ def describe_text(data: Any) -> str:
         parts = [_resampling(data), _aligned(head, rows[:MAX_ROWS]), *_more(rows)]
     else:
         parts = [_lines(data, kind)]
-    return "\n".join([title, *parts])
+    # Tables are laid out by cells that are visible already; sentences hold names, too.
+    return "\n".join([title, *(visible(part, keep="\n") for part in parts)])
 
 
 def _lines(data: Any, kind: str) -> str:
@@ -240,8 +253,9 @@ def _intervals(data: Any) -> tuple[list[str], list[list[str]]]:
 
 
 def _aligned(head: list[str], rows: list[list[str]]) -> str:
-    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
+    shown = [[cell(text) for text in row] for row in [head, *rows]]
+    widths = [max(len(row[at]) for row in shown) for at in range(len(head))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in [head, *rows]
+        for row in shown
     )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from croma_dask import memory as mem
 from croma_dask.approximate import is_served
-from croma_dask.build import find_built
+from croma_dask.build import find_built, index_at
 from croma_dask.cluster import active_client, for_client, tasks_a_process, workers_of
 from croma_dask.cohort.manifest import ColumnNames
 from croma_dask.cohort.open import cohort_of
@@ -48,6 +48,7 @@ def plan(
     index: Any = "exact",
     memory: int | str | None = None,
     threads: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     client: Any = None,
 ) -> Plan | PanelPlan:
     """Tell what :func:`croma_dask.score` with the same arguments will cost; run nothing.
@@ -56,7 +57,7 @@ def plan(
     ----------
     cohort, manifest, confounder, design, metrics, k_candidates, m, skip_incomplete, label, group
         As in :func:`croma_dask.score`.
-    sample_id, subset, index, memory, threads, client
+    sample_id, subset, index, memory, threads, storage_options, client
         As in :func:`croma_dask.score`.
 
     Returns
@@ -77,6 +78,7 @@ def plan(
     Reads the codes of the key columns, and for half a second rows of the embedding; for another
     half second it multiplies matrices.
     """
+    index = index_at(index, storage_options)
     request = Request.of(metrics, k_candidates=k_candidates, m=m, index=index)
     options = merged(memory=memory, threads=threads)
     client = client if client is not None else active_client()
@@ -85,14 +87,14 @@ def plan(
 
     def of(cohort: Any) -> Plan:
         inputs = prepare(
-            cohort_of(cohort), manifest, names, design, skip_incomplete=skip_incomplete,
-            check_ids=False,
+            cohort_of(cohort, storage_options), manifest, names, design,
+            skip_incomplete=skip_incomplete, check_ids=False,
         )  # fmt: skip
         return _plan_of(inputs, request, options, client)
 
     if not is_several(cohort):
         return of(cohort)
-    cohorts = {name: cohort_of(one) for name, one in named_cohorts(cohort).items()}
+    cohorts = {name: cohort_of(one, storage_options) for name, one in named_cohorts(cohort).items()}
     check_models(cohorts, manifest, names, design, request)
     told, plans = Told(), {}
     for name, one in cohorts.items():
@@ -110,7 +112,7 @@ def _plan_of(inputs: Inputs, request: Request, options: Options, client: Any) ->
     """Lay one cohort out."""
     n_tasks = tasks_a_process(client, options)
     n_workers = workers_of(client)
-    fixed = mem.manifest_bytes(inputs.manifest.n_rows, n_scores=request.n_scores)
+    fixed = inputs.manifest.held_bytes(request.n_scores)
     exact = estimate_exact(
         inputs.embedding, [len(scope) for scope in inputs.scopes], request.spec, options,
         n_tasks=n_tasks, n_workers=n_workers, fixed=fixed,

@@ -6,19 +6,20 @@ import contextlib
 import logging
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from croma_dask.cohort.location import Location
 from croma_dask.errors import MemoryLimitError, StoreError
 from croma_dask.fingerprint import text_digest
-from croma_dask.index.scratch import Scratch, private_root
+from croma_dask.index.scratch import Scratch
 from croma_dask.layout import Layout
 from croma_dask.memory import format_bytes
 from croma_dask.options import Options
+from croma_dask.temporary import private_root
 
 __all__ = ["own_folder", "scratch_beside", "take_folder", "take_scratch"]
 
@@ -168,9 +169,14 @@ def _taken_up(scratch: Scratch, options: Options, layout: Layout) -> Cut | None:
 def _read_cut(scratch: Scratch) -> Cut | None:
     try:
         arrays = scratch.read("cut.npz")
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+    except (OSError, StoreError):
         return None
-    return tuple(int(e) for e in arrays["edges"]), int(arrays["per_block"])
+    edges, per_block = (arrays.get(name) for name in ("edges", "per_block"))
+    if edges is None or edges.ndim != 1 or edges.size < 2 or (np.diff(edges) <= 0).any():
+        return None
+    if per_block is None or per_block.ndim or {edges.dtype.kind, per_block.dtype.kind} != {"i"}:
+        return None
+    return tuple(int(e) for e in edges), int(per_block)
 
 
 def _has_lists(scratch: Scratch) -> bool:
@@ -220,24 +226,31 @@ def _delete_unless_owned(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def scratch_beside(result: str | Path, *, keep_scratch: bool = False) -> Iterator[str]:
+def scratch_beside(
+    result: str | Path, *, keep_scratch: bool = False
+) -> Iterator[str | None]:  # fmt: skip
     """Folder for scratch beside a result, as long as there is something to keep in it.
 
     Parameters
     ----------
     result
-        Where the result will be written.
+        Path or URL where the result will be written.
     keep_scratch
         Leave what is in it.
 
     Yields
     ------
     str
-        ``.NAME.scratch``; it is made by whoever writes into it. When the block ends well it is
-        deleted, with all that interrupted runs for the same result had left there.
+        ``.NAME.scratch``; of a URL a folder of this user's under the temporary one, with a name
+        that the same URL leads to again. It is made by whoever writes into it. When the block ends
+        well it is deleted, with all that interrupted runs for the same result had left there.
     """
-    target = Path(result).absolute()
-    folder = target.with_name(f".{target.name}.scratch")
+    place = Location.of(result)
+    if place.is_local:
+        target = Path(result).absolute()
+        folder = target.with_name(f".{target.name}.scratch")
+    else:
+        folder = Path(private_root()) / f"scratch-{text_digest(place.url)[:32]}"
     try:
         yield str(folder)
         if not keep_scratch and folder.is_dir():

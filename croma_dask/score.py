@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from croma_dask.build import index_at
+from croma_dask.cohort.location import Location
 from croma_dask.cohort.manifest import ColumnNames
 from croma_dask.cohort.open import cohort_of
 from croma_dask.panel.models import tree_of
@@ -56,6 +58,7 @@ def score(
     resume: bool | None = None,
     keep_scratch: bool | None = None,
     quiet: bool | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     client: Any = None,
 ) -> xr.DataTree:
     """Score a cohort: all metrics from one search of its neighbours. Or several, as a panel.
@@ -109,7 +112,7 @@ def score(
         Rows that the graph of a ``pynndescent`` index cannot serve ask it for `start_k`
         neighbours, and then for so many times more.
     keep_neighbors
-        Local folder in which the neighbours are kept, and from which they are taken where an
+        Folder or URL at which the neighbours are kept, and from which they are taken where an
         earlier call has left them for the same embedding, groups and design: RI and MaRI for
         another confounder column, or for smaller k, then compute no distance. See
         :func:`croma_dask.open_neighbors`; the attribute `neighbors_reused` of a result says what
@@ -119,6 +122,9 @@ def score(
         the bare process; threads; folder for the lists of a streamed run, whether to go on from
         what the same run has left there (otherwise that is deleted first), and whether to leave
         them for the same call when this one ends well; no progress.
+    storage_options
+        Options of the fsspec file system of places that are URLs: of `cohort`, of `index` and of
+        `keep_neighbors`.
     client
         `distributed.Client` to run on; by default the active one, or else threads.
 
@@ -154,19 +160,25 @@ def score(
     the per-sample values of all. Where `scratch` is named, the results of models that are done wait
     there, and a run that failed or was interrupted takes them over.
     """
+    index = index_at(index, storage_options)
     request = Request.of(
         metrics, k_candidates=k_candidates, m=m, alpha=alpha, tau=tau, warn_tau=warn_tau,
         on_undefined=on_undefined, index=index, recall=recall, probes=probes,
         calibration=calibration, seed=seed, start_k=start_k, k_growth_factor=k_growth_factor,
     )  # fmt: skip
+    kept = None if keep_neighbors is None else Location.of(keep_neighbors, storage_options)
     names = ColumnNames(confounder, label, group, sample_id, subset)
     run: dict[str, Any] = {
-        "skip_incomplete": skip_incomplete, "client": client, "keep_neighbors": keep_neighbors,
+        "skip_incomplete": skip_incomplete, "client": client, "keep_neighbors": kept,
         "memory": memory, "threads": threads, "scratch": scratch, "resume": resume,
         "keep_scratch": keep_scratch, "quiet": quiet,
     }  # fmt: skip
     if is_several(cohort):
-        return score_models(named_cohorts(cohort), manifest, names, design, request, **run)
-    results = evaluate(cohort_of(cohort), manifest, names, design, request, **run)
+        cohorts = {
+            name: cohort_of(one, storage_options) for name, one in named_cohorts(cohort).items()
+        }
+        return score_models(cohorts, manifest, names, design, request, **run)
+    one = cohort_of(cohort, storage_options)
+    results = evaluate(one, manifest, names, design, request, **run)
     first = next(iter(results.values()))
     return tree_of(results, {name: first.attrs[name] for name in TREE})

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from croma_dask.cluster import known_workers
+from croma_dask.cohort.sharing import share
 from croma_dask.errors import MemoryLimitError, StoreError
 from croma_dask.memory import format_bytes
 
@@ -92,8 +94,9 @@ def run_graph(
             "workers; name a folder on a file system that they share as scratch= (--scratch)"
         ) from err
     except (CancelledError, CommClosedError) as err:
+        told = " ".join(str(err).split())
         raise ConnectionError(
-            f"the cluster gave the run up ({err}): its scheduler is gone, or somebody cancelled "
+            f"the cluster gave the run up ({told}): its scheduler is gone, or somebody cancelled "
             "the tasks; what is done is kept and a new run resumes from it"
         ) from err
 
@@ -128,6 +131,7 @@ def _on_cluster(
     # All tasks, not the wanted ones only: each is told of, and a task that nobody wants, behind
     # one that is cancelled, is more than the scheduler can take.
     keys = [key for key, task in graph.items() if isinstance(task, tuple)]
+    share(client)
     futures = client.get(dict(graph), keys, sync=False)
     found = dict.fromkeys(wanted)
     try:
@@ -163,7 +167,7 @@ def _over(futures: Sequence[Any], client: Any) -> Iterator[list[Any]]:
         if now - look < LOOK_SECONDS:
             continue
         look = now
-        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        workers = known_workers(client)
         if any(_works(worker) for worker in workers):
             progress = now
         elif now - progress > PATIENCE_SECONDS and workers:

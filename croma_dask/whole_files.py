@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
-__all__ = ["digest_of", "replacing", "write_lines", "write_whole"]
+__all__ = ["Target", "digest_of", "replacing", "write_lines", "write_whole"]
 
 _PARTIAL = re.compile(r"\.[0-9a-f]{32}")
 _DEAD_SECONDS = 600.0
 """A file that is being written is not touched for so long only if whoever wrote it is gone."""
+
+
+class Target(Protocol):
+    """A place that is no local file, and can be written whole."""
+
+    def put(self, fill: Callable[[BinaryIO], object]) -> str:
+        """Write the content, whole or not at all, and return its digest."""
+        ...
+
+    def open(self, mode: str = "rb") -> io.BytesIO:
+        """Read the content."""
+        ...
 
 
 @contextlib.contextmanager
@@ -26,7 +39,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Parameters
     ----------
     path
-        Replaced where it is there. Folders are :mod:`croma_dask.index.swap`'s.
+        Replaced where it is there. Folders are :mod:`croma_dask.whole_folders`'s.
 
     Yields
     ------
@@ -43,7 +56,7 @@ def replacing(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, fill: Callable[[BinaryIO], object]) -> str:
+def write_whole(path: Path | Target, fill: Callable[[BinaryIO], object]) -> str:
     """Write a file, whole or not at all, and return its digest.
 
     Parameters
@@ -53,6 +66,8 @@ def write_whole(path: Path, fill: Callable[[BinaryIO], object]) -> str:
     fill
         Writes the content into an open file.
     """
+    if not isinstance(path, Path):
+        return path.put(fill)
     path.parent.mkdir(parents=True, exist_ok=True)
     _delete_partial(path.parent)
     with replacing(path) as partial:
@@ -71,12 +86,12 @@ def _delete_partial(folder: Path) -> None:
                 os.unlink(folder / name)
 
 
-def digest_of(path: Path) -> str:
+def digest_of(path: Path | Target) -> str:
     """SHA-256 of a file, 64 hexadecimal digits."""
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_lines(path: Path, lines: Iterable[str]) -> str:
+def write_lines(path: Path | Target, lines: Iterable[str]) -> str:
     """Write lines of text, whole or not at all, and return the digest of the file."""
     return write_whole(path, lambda file: file.writelines(line.encode() for line in lines))

@@ -52,6 +52,7 @@ class CohortAccessor(Accessor):
         resume: bool | None = None,
         keep_scratch: bool | None = None,
         quiet: bool | None = None,
+        storage_options: Mapping[str, Any] | None = None,
         client: Any = None,
     ) -> xr.DataTree:
         """Score this cohort: see :func:`croma_dask.score`."""
@@ -65,7 +66,7 @@ class CohortAccessor(Accessor):
             calibration=calibration, seed=seed, start_k=start_k,
             k_growth_factor=k_growth_factor, keep_neighbors=keep_neighbors, memory=memory,
             threads=threads, scratch=scratch, resume=resume, keep_scratch=keep_scratch,
-            quiet=quiet, client=client,
+            quiet=quiet, storage_options=storage_options, client=client,
         )  # fmt: skip
 
     def plan(
@@ -84,6 +85,7 @@ class CohortAccessor(Accessor):
         index: Any = "exact",
         memory: int | str | None = None,
         threads: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
         client: Any = None,
     ) -> Plan:
         """Tell what scoring this cohort will cost: see :func:`croma_dask.plan`."""
@@ -94,7 +96,7 @@ class CohortAccessor(Accessor):
             self._of("plan"), confounder=confounder, design=design, metrics=metrics,
             k_candidates=k_candidates, m=m, skip_incomplete=skip_incomplete, label=label,
             group=group, sample_id=sample_id, subset=subset, index=index, memory=memory,
-            threads=threads, client=client,
+            threads=threads, storage_options=storage_options, client=client,
         )  # fmt: skip
         return cast("Plan", found)
 
@@ -169,6 +171,7 @@ class CohortAccessor(Accessor):
         group: str | None = None,
         id_column: str = "sample_id",
         subset_column: str = "subset",
+        storage_options: Mapping[str, Any] | None = None,
     ) -> xr.Dataset:
         """Show the neighbours of one sample: see :func:`croma_dask.explain`."""
         from croma_dask.breakdown import explain
@@ -177,4 +180,5 @@ class CohortAccessor(Accessor):
             self._of("explain"), sample_id, neighbors=neighbors, confounder=confounder,
             subset=subset, k=k, m=m, tau=tau, design=design, skip_incomplete=skip_incomplete,
             label=label, group=group, id_column=id_column, subset_column=subset_column,
+            storage_options=storage_options,
         )  # fmt: skip

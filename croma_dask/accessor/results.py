@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
@@ -46,11 +46,14 @@ class ResultAccessor(Accessor):
 
         return to_frame(self._of("to_frame"))
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    def save(
+        self, path: str | os.PathLike[str], *, overwrite: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         """Write this result, whole or not at all: see :func:`croma_dask.results.save`."""
         from croma_dask.results import save
 
-        save(self._of("save"), path, overwrite=overwrite)
+        save(self._of("save"), path, overwrite=overwrite, storage_options=storage_options)
 
     def bootstrap(
         self,
@@ -101,11 +104,12 @@ class ResultAccessor(Accessor):
         n_draws: int = 2000,
         seed: int = 0,
         overwrite: bool = False,
-    ) -> Path:
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Path | str:
         """Write this result as a page that opens offline: see :func:`croma_dask.report`."""
         from croma_dask.report import report
 
         return report(
             self._of("report"), path, title=title, n_draws=n_draws, seed=seed,
-            overwrite=overwrite,
+            overwrite=overwrite, storage_options=storage_options,
         )  # fmt: skip

@@ -63,6 +63,6 @@ def check_kept(
             same &= np.array_equal(kept_one, found.typed_distances(kind, m), equal_nan=True)
     if not same:
         raise StoreError(
-            f"{kept.path} is damaged: the neighbours that it keeps of this sample are not those "
+            f"{kept.shown} is damaged: the neighbours that it keeps of this sample are not those "
             "that the embedding gives; remove the folder and score again"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,12 @@ from croma_dask.breakdown.lookup import Place, find_sample
 from croma_dask.breakdown.row_lists import RowList, Wanted, search_row
 from croma_dask.cohort.align import Embedding
 from croma_dask.cohort.design import Scope
+from croma_dask.cohort.location import Location
 from croma_dask.cohort.manifest import ColumnNames
 from croma_dask.cohort.open import cohort_of
 from croma_dask.errors import SchemaError, StoreError
 from croma_dask.first_pass import open_source
-from croma_dask.index.kept import local_path, open_neighbors, standing
+from croma_dask.index.kept import open_neighbors, standing
 from croma_dask.index.kept_lists import Kept
 from croma_dask.index.source import RowSource, TakenRows
 from croma_dask.options import current
@@ -54,6 +56,7 @@ def explain(
     group: str | None = None,
     id_column: str = "sample_id",
     subset_column: str = "subset",
+    storage_options: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
     """List the neighbours of one sample, and what they make of it.
 
@@ -65,8 +68,8 @@ def explain(
     sample_id
         The sample.
     neighbors
-        Folder that ``score(..., keep_neighbors=)`` has left, where its lists are read. Without it,
-        or where its lists do not reach far enough, the embedding is read once.
+        Place that ``score(..., keep_neighbors=)`` has filled, where its lists are read. Without
+        it, or where its lists do not reach far enough, the embedding is read once.
     confounder
         Column of the confounder. By default the one that `neighbors` were kept for.
     subset
@@ -84,6 +87,8 @@ def explain(
         (``paired_2x2`` with a `subset`), ``label``, ``group_id``.
     id_column, subset_column
         Columns of the ids and of the subsets.
+    storage_options
+        Options of the fsspec file system of `cohort` and of `neighbors`, where they are URLs.
 
     Returns
     -------
@@ -124,7 +129,7 @@ def explain(
     >>> round(float(told.margin), 3)
     0.89
     """
-    kept = None if neighbors is None else _open(neighbors)
+    kept = None if neighbors is None else _open(Location.of(neighbors, storage_options))
     about = {} if kept is None else kept.attrs
     confounder = confounder or about.get("confounder_column") or None
     if confounder is None:
@@ -138,8 +143,8 @@ def explain(
     )  # fmt: skip
     design = design or about.get("evaluation_design") or ("paired_2x2" if subset else "all")
     inputs = prepare(
-        cohort_of(cohort), manifest, names, design, skip_incomplete=skip_incomplete,
-        check_ids=False,
+        cohort_of(cohort, storage_options), manifest, names, design,
+        skip_incomplete=skip_incomplete, check_ids=False,
     )  # fmt: skip
     if kept is not None:
         inputs = _matched(inputs, kept)
@@ -153,11 +158,10 @@ def explain(
     return label_explanation(inputs, place, wanted, found, check_tau(tau), ", ".join(sources))
 
 
-def _open(neighbors: str | os.PathLike[str]) -> Kept:
+def _open(place: Location) -> Kept:
     """Open kept neighbours; what is no such folder is refused as :func:`open_neighbors` does."""
-    open_neighbors(neighbors).close()
-    path = local_path(neighbors)
-    return Kept(path, standing(path)[1])
+    open_neighbors(place).close()
+    return Kept(place, standing(place)[1])
 
 
 def _matched(inputs: Inputs, kept: Kept) -> Inputs:
@@ -167,7 +171,7 @@ def _matched(inputs: Inputs, kept: Kept) -> Inputs:
     other = key_of(inputs, digest, index).differences(kept.key)
     if other:
         raise StoreError(
-            f"the neighbours in {kept.path} are {' and '.join(other)}: they say nothing of this "
+            f"the neighbours in {kept.shown} are {' and '.join(other)}: they say nothing of this "
             "cohort; name those of this one, score it with keep_neighbors= (--keep-neighbors), or "
             "leave neighbors= out"
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from croma_dask.outward import cell, visible
 from croma_dask.schema_breakdown import AXES
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def breakdown_text(table: xr.Dataset, *, most: int = 40) -> str:
             [*(str(v) for v in row[: len(text)]), *(_number(v) for v in row[len(text) :])]
             for row in frame[[*text, *numbers]].head(most).itertuples(index=False)
         ]
-        lines = [title, *_table(heads, rows, len(text))]
+        lines = [visible(title), *_table(heads, rows, len(text))]
         if len(frame) > most:
             lines.append(f"... and {len(frame) - most:,} more (--out writes all)")
         blocks.append("\n".join(lines))
@@ -125,7 +126,7 @@ def explanation_text(told: xr.Dataset) -> str:
         "type", "sample", about["label_column"], about["confounder_column"], about["group_column"],
         "rank", "of type", "distance",
     ]  # fmt: skip
-    return "\n".join([*lines, *_table(heads, rows, 5)])
+    return "\n".join([*map(visible, lines), *_table(heads, rows, 5)])
 
 
 def _slices(table: xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
@@ -157,11 +158,12 @@ def _number(value: Any) -> str:
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], n_text: int) -> list[str]:
     """Columns of equal width: the first ones to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    shown = [[cell(text) for text in row] for row in (heads, *rows)]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     return [
         "  ".join(
             text.ljust(width) if at < n_text else text.rjust(width)
             for at, (text, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
-        for row in (heads, *rows)
+        for row in shown
     ]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from croma_dask.cohort import layout
+from croma_dask.cohort.checksums import codecs
 
 if TYPE_CHECKING:
     import zarr
@@ -64,8 +65,10 @@ def _write_vector(root: zarr.Group, array: str, values: NDArray[Any], long_name:
     stored = root.create_array(
         array,
         shape=values.shape,
+        overwrite=True,
         chunks=(max(1, min(len(values), layout.CODE_CHUNK)),),
         dtype=values.dtype,
+        compressors=codecs(compress=True),
         fill_value=-1,
         dimension_names=(layout.SAMPLE_DIM,),
         attributes={"long_name": long_name},
@@ -76,15 +79,26 @@ def _write_vector(root: zarr.Group, array: str, values: NDArray[Any], long_name:
 def _write_texts(
     root: zarr.Group, array: str, values: NDArray[np.object_], long_name: str, dim: str
 ) -> None:
+    rows = _rows_of_text(values)
     stored = root.create_array(
         array,
         shape=values.shape,
-        chunks=(max(1, min(len(values), layout.TEXT_CHUNK)),),
+        overwrite=True,
+        chunks=(rows,),
         dtype="string",
+        compressors=codecs(compress=True),
         fill_value="",
         dimension_names=(dim,),
         attributes={"long_name": long_name},
     )
     # slice by slice: zarr would hold all encoded chunks at once
-    for lo in range(0, len(values), layout.TEXT_CHUNK):
-        stored[lo : lo + layout.TEXT_CHUNK] = values[lo : lo + layout.TEXT_CHUNK]
+    for lo in range(0, len(values), rows):
+        stored[lo : lo + rows] = values[lo : lo + rows]
+
+
+def _rows_of_text(values: NDArray[np.object_]) -> int:
+    """Rows of a chunk of text, from the mean length of some of the values."""
+    some = values[:: max(1, len(values) // 1024)]
+    length = sum(map(len, some)) / max(1, len(some))
+    most = min(layout.TEXT_CHUNK, int(layout.TEXT_CHUNK_LENGTH / max(length, 1.0)))
+    return max(1, min(len(values), most))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from croma_dask.cohort.manifest import Manifest
 from croma_dask.errors import SchemaError, SupportError, SupportWarning, name_items, warn
+from croma_dask.outward import shortened
 
 __all__ = ["Design", "Scope", "Supply", "block_rows", "check_design", "scopes_of", "supply_of"]
 
@@ -90,7 +91,7 @@ def scopes_of(manifest: Manifest, design: Design, *, skip_incomplete: bool = Fal
     n_labels = len(manifest.label.names)
     if len(manifest.group.names) < 2:
         raise SupportError(
-            f"every row has the group {manifest.group.names[0]!r} (column "
+            f"every row has the group {name_items(manifest.group.names)} (column "
             f"{manifest.names.group!r}): rows of one group are never neighbours, so no row has a "
             "candidate. Where every sample stands for itself name the sample ids as groups"
         )
@@ -109,7 +110,7 @@ def scopes_of(manifest: Manifest, design: Design, *, skip_incomplete: bool = Fal
         label, confounder = manifest.label.codes[rows], manifest.confounder.codes[rows]
         problem = _not_2x2(manifest, label, confounder)
         if problem:
-            incomplete.append(f"{name!r} ({problem})")
+            incomplete.append(f"{name_items([name])} ({problem})")
             continue
         scopes.append(Scope(name, rows, label, confounder, manifest.group.codes[rows], n_labels))
     if incomplete:
@@ -136,7 +137,7 @@ def _not_2x2(manifest: Manifest, label: NDArray[np.int32], confounder: NDArray[n
             f"confounder level{'s' * (len(confounders) != 1)}"
         )
     empty = [
-        f"{manifest.label.names[a]} x {manifest.confounder.names[b]}"
+        f"{shortened(manifest.label.names[a])} x {shortened(manifest.confounder.names[b])}"
         for a in labels
         for b in confounders
         if not np.any((label == a) & (confounder == b))

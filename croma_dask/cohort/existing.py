@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from croma_dask import formats
 from croma_dask.cohort import layout
+from croma_dask.cohort.chunks import ChunkReader
 from croma_dask.cohort.location import Location
 from croma_dask.errors import StoreError
 from croma_dask.fingerprint import BlockHasher
@@ -35,6 +37,8 @@ def find_unfinished(location: Location, *, overwrite: bool, resume: bool) -> dic
     if location.is_file():
         raise StoreError(f"{url} is a file; name another place for the store")
     if not location.names():
+        # For zarr there would be something: what the very first write of a killed run has left.
+        location.remove_partial()
         return None
     attrs = _attributes(location)
     if attrs is None or attrs.get("format") != layout.FORMAT:
@@ -90,11 +94,9 @@ def check_same_target(
     StoreError
         Version, shape, dtype, manifest or chunks differ.
     """
-    version = attrs.get("format_version")
-    if version != layout.FORMAT_VERSION:
-        raise StoreError(
-            f"{url} was started by a release of layout version {version}; {START_OVER}"
-        )
+    formats.check("cohort", attrs.get("format_version"), url)
+    if attrs["format_version"] != layout.FORMAT_VERSION:
+        raise StoreError(f"{url} was started by an older release and not finished; {START_OVER}")
     found = (tuple(embedding.shape), np.dtype(embedding.dtype))
     if found != (shape, dtype):
         raise StoreError(
@@ -110,7 +112,9 @@ def check_same_target(
         )
 
 
-def hash_written(url: str, attrs: Mapping[str, Any], embedding: zarr.Array[Any]) -> BlockHasher:
+def hash_written(
+    location: Location, attrs: Mapping[str, Any], embedding: zarr.Array[Any]
+) -> BlockHasher:
     """Hash the rows that an earlier run wrote, and compare with what it noted.
 
     Raises
@@ -118,14 +122,20 @@ def hash_written(url: str, attrs: Mapping[str, Any], embedding: zarr.Array[Any])
     StoreError
         The rows are not those that were written.
     """
-    progress = json.loads(str(attrs["progress"]))
-    n_rows, step = int(progress["rows"]), int(embedding.chunks[0])
-    hasher = BlockHasher()
-    for lo in range(0, n_rows, step):
-        hasher.update(np.asarray(embedding[lo : min(lo + step, n_rows)]))
-    if hasher.snapshot() != progress["digests"]:
+    try:
+        progress = json.loads(str(attrs["progress"]))
+        n_rows, digests = int(progress["rows"]), list(progress["digests"])
+    except (ValueError, TypeError, KeyError) as err:
         raise StoreError(
-            f"{url} is damaged: its first {n_rows} rows are not those that were written; "
+            f"{location.url} is damaged: how far it came cannot be read; {START_OVER}"
+        ) from err
+    chunks = ChunkReader(embedding, location, mend=START_OVER)
+    hasher = BlockHasher()
+    for lo in range(0, min(n_rows, chunks.shape[0]), chunks.chunk_rows):
+        hasher.update(chunks.read(lo, min(lo + chunks.chunk_rows, n_rows)))
+    if hasher.rows != n_rows or hasher.snapshot() != digests:
+        raise StoreError(
+            f"{location.url} is damaged: its first {n_rows} rows are not those that were written; "
             f"{START_OVER}"
         )
     return hasher

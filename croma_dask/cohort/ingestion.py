@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -21,6 +23,7 @@ from croma_dask.cohort.rows import check_unique, plan_rows
 from croma_dask.cohort.streaming import stream
 from croma_dask.cohort.writer import CohortWriter
 from croma_dask.errors import SchemaError
+from croma_dask.one_writer import one_writer
 
 __all__ = ["ingest", "write_cohort"]
 
@@ -53,10 +56,11 @@ def ingest(
     ----------
     features
         ``.npy``, ``.npz``, ``.h5ad``, ``.parquet``, ``.h5``/``.hdf5``, a Zarr array or group, or a
-        folder with one ``.h5``, ``.npy`` or ``.npz`` file a slide.
+        folder with one ``.h5``, ``.npy`` or ``.npz`` file a slide; or the URL of one. At a URL a
+        Zarr array is read where it is; everything else is copied into the temporary folder first.
     manifest
-        CSV, TSV, parquet or h5ad file, a data frame or a mapping of columns; one row a sample. May
-        be left out where `features` carries columns (h5ad, parquet, a folder of slides).
+        CSV, TSV, parquet or h5ad file or its URL, a data frame or a mapping of columns; one row a
+        sample. May be left out where `features` carries columns (h5ad, parquet, a folder of slides).
     out
         Path or fsspec URL of the store to write.
     key
@@ -95,7 +99,7 @@ def ingest(
         The files are not what they have to be. Messages name rows by position, from 0, the header
         not counted. NaN or infinity in any row is an error; a row of zeros is not.
     StoreError
-        `out` exists, or was started from something else.
+        `out` exists, or was started from something else, or another process writes there.
 
     Warns
     -----
@@ -118,7 +122,7 @@ def ingest(
         if manifest is not None:
             frame = read_manifest(manifest, comment=comment, storage_options=storage_options)
             if isinstance(manifest, str | os.PathLike):
-                reader.source["manifest"] = os.path.basename(os.fspath(manifest))
+                reader.source["manifest"] = Location.of(manifest).file_name
         names = ManifestNames(label, group, sample_id, subset, image_path, tuple(id_columns or ()))
         return _write(
             reader,
@@ -181,7 +185,7 @@ def write_cohort(
     SchemaError
         Array or manifest are not what they have to be.
     StoreError
-        `path` exists, or was started from something else.
+        `path` exists, or was started from something else, or another process writes there.
 
     Warns
     -----
@@ -232,19 +236,23 @@ def _write(
         logger.info("%s", absent)
     if plan.order is not None:
         columns = {name: column.take(plan.order) for name, column in columns.items()}
-    writer = CohortWriter(
-        out,
-        (plan.n_tiles, reader.shape[1]),
-        target,
-        columns,
-        tile_of_sample=plan.sample_tile,
-        chunk_rows=chunk_rows,
-        source=reader.source,
-        signature=reader.signature,
-        overwrite=overwrite,
-        resume=resume,
-    )
-    with writer:
+    # At a URL nothing can be locked: there one process writes, as the documentation says.
+    alone = one_writer(Path(out.url)) if out.is_local else contextlib.nullcontext()
+    with (
+        alone,
+        CohortWriter(
+            out,
+            (plan.n_tiles, reader.shape[1]),
+            target,
+            columns,
+            tile_of_sample=plan.sample_tile,
+            chunk_rows=chunk_rows,
+            source=reader.source,
+            signature=reader.signature,
+            overwrite=overwrite,
+            resume=resume,
+        ) as writer,
+    ):
         try:
             stream(reader, writer, plan, target, progress)
         except SchemaError:

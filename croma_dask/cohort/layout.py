@@ -1,7 +1,7 @@
 """The layout of a cohort store, in one place: names of arrays, attributes and what they hold.
 
 ``stores/README.md`` describes the same for people who write a reader in another language. Change
-both together, and raise ``FORMAT_VERSION`` when an older reader would misread the result.
+both together, and raise the version in ``formats`` when an older reader would misread the result.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from croma_dask import formats
 from croma_dask.cohort.text import decode, factorize_text
 from croma_dask.errors import SchemaError, StoreError, name_items
 from croma_dask.fingerprint import text_digest
@@ -34,8 +35,9 @@ __all__ = [
 ]
 
 FORMAT = "croma-dask cohort"
-FORMAT_VERSION = 1
+FORMAT_VERSION = formats.VERSIONS["cohort"]
 EMBEDDING = "embedding"
+EMBEDDING_DTYPES = ("float16", "float32", "float64")
 TILE = "tile_of_sample"
 SAMPLE_DIM, TILE_DIM, FEATURE_DIM = "sample", "tile", "feature"
 
@@ -47,6 +49,8 @@ CHUNK_ROWS = 4096
 CHUNK_BYTES = 32 * 2**20
 CODE_CHUNK = 2**20
 TEXT_CHUNK = 2**16
+# Characters of a chunk of text: it is decoded whole, whichever of its rows are asked for.
+TEXT_CHUNK_LENGTH = 2**23
 
 # Columns that name single rows: they stay on disk as text until somebody asks.
 TEXT_COLUMNS = ("sample_id", "image_path")
@@ -192,13 +196,11 @@ def describe_mismatch(attrs: Mapping[str, Any], url: str) -> StoreError | None:
             f"{url} is a Zarr group but not a cohort store (its root has {found}); make one with "
             "`croma-dask ingest FEATURES MANIFEST OUT`"
         )
-    version = attrs.get("format_version")
-    if version != FORMAT_VERSION and attrs.get("status") != STATUS_REMOVING:
-        return StoreError(
-            f"{url} has layout version {version}, this release reads version {FORMAT_VERSION}; "
-            "ingest the cohort again, or use the release that wrote it "
-            f"({attrs.get('created_by', 'unknown')})"
-        )
+    if attrs.get("status") != STATUS_REMOVING:
+        try:
+            formats.check("cohort", attrs.get("format_version"), url)
+        except StoreError as err:
+            return err
     if attrs.get("status") != STATUS_COMPLETE:
         return StoreError(
             f"{url} was not finished (status {attrs.get('status')!r}); run the same ingest again "

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from croma_dask import memory
 from croma_dask.cohort.store import StoredCohort
 from croma_dask.cohort.text import as_frame, factorize_text, to_text
 from croma_dask.errors import SchemaError, name_items, name_rows
 
-__all__ = ["Coded", "ColumnNames", "Manifest", "read_columns", "read_manifest"]
+__all__ = [
+    "Coded",
+    "ColumnNames",
+    "Manifest",
+    "id_blocks",
+    "id_length",
+    "read_columns",
+    "read_manifest",
+]
 
 _HASH_BLOCK = 1 << 18
+"""Ids that are looked at together, unless they are long."""
+
+_LENGTH_OF = 256
+"""Ids whose length is looked at."""
 
 _ENOUGH = 1000
 """Repeated ids after which no more are looked for."""
@@ -82,6 +95,11 @@ class Manifest:
         Where the columns came from.
     dataset
         What the manifest calls the cohort.
+    id_length
+        Characters of an id: the mean of the first ones of a store. Those of a frame are held by
+        whoever has the frame, and count as short.
+    n_columns
+        Columns of the store, all of which are known once it is open; 0 of a frame.
     """
 
     n_rows: int
@@ -92,6 +110,32 @@ class Manifest:
     sample_id: Callable[[int, int], NDArray[np.object_]]
     names: ColumnNames
     dataset: str
+    id_length: float = memory.ID_LENGTH
+    n_columns: int = 0
+
+    def held_bytes(self, n_scores: int) -> int:
+        """Bytes that the driver holds of the manifest and of so many values of every row."""
+        return memory.manifest_bytes(
+            self.n_rows, n_scores=n_scores, id_length=self.id_length, n_columns=self.n_columns
+        )
+
+    def id_blocks(self) -> Iterator[tuple[int, int]]:
+        """Rows lo..hi whose ids are read together."""
+        return id_blocks(self.n_rows, self.id_length)
+
+
+def id_length(frame: Any, column: str) -> float:
+    """Characters of an id: the mean of the first ones of a store."""
+    if not isinstance(frame, StoredCohort) or column not in frame.columns or not frame.n_samples:
+        return memory.ID_LENGTH
+    first = frame.text(column, 0, min(frame.n_samples, _LENGTH_OF))
+    return sum(map(len, first)) / len(first)
+
+
+def id_blocks(n_rows: int, id_length: float) -> Iterator[tuple[int, int]]:
+    """Cut rows so that the ids of each part take no more than `memory.TEXT_BLOCK`."""
+    step = max(1, min(_HASH_BLOCK, memory.TEXT_BLOCK // memory.id_bytes(1, id_length)))
+    return ((lo, min(n_rows, lo + step)) for lo in range(0, n_rows, step))
 
 
 def read_manifest(
@@ -136,20 +180,23 @@ def read_manifest(
     confounder = _coded(frame, names.confounder)
     subset = _coded(frame, names.subset) if paired else None
     sample_id = _ids_of(frame, names.sample_id, stored)
+    length = id_length(frame, names.sample_id)
     if check_ids:
-        _check_ids(sample_id, subset, n_rows, names)
+        _check_ids(sample_id, subset, n_rows, names, length)
     for what, column, name in (
         ("label", label, names.label),
         ("confounder level", confounder, names.confounder),
     ):
         if len(column.names) < 2:
             raise SchemaError(
-                f"every row has the {what} {column.names[0]!r} (column {name!r}): with only one "
-                f"{what} no neighbour can tell biology from the confounder; at least 2 are needed"
+                f"every row has the {what} {name_items(column.names)} (column {name!r}): with only "
+                f"one {what} no neighbour can tell biology from the confounder; at least 2 are "
+                "needed"
             )
     return Manifest(
-        n_rows, label, confounder, group, subset, sample_id, names, _dataset(frame, columns, stored)
-    )
+        n_rows, label, confounder, group, subset, sample_id, names,
+        _dataset(frame, columns, stored), length, len(columns) if stored else 0,
+    )  # fmt: skip
 
 
 def read_columns(manifest: Any, columns: Sequence[str]) -> list[Coded]:
@@ -221,6 +268,7 @@ def _check_ids(
     subset: Coded | None,
     n_rows: int,
     names: ColumnNames,
+    id_length: float,
 ) -> None:
     """Refuse empty ids, and ids that repeat within a subset (or at all).
 
@@ -230,14 +278,14 @@ def _check_ids(
     import pandas as pd
 
     hashes = np.empty(n_rows, np.uint64)
-    for lo in range(0, n_rows, _HASH_BLOCK):
-        ids = sample_id(lo, min(n_rows, lo + _HASH_BLOCK))
+    for lo, hi in id_blocks(n_rows, id_length):
+        ids = sample_id(lo, hi)
         blank = np.flatnonzero(ids == "")
         if blank.size:
             raise SchemaError(
                 f"column {names.sample_id!r} is missing or blank in {name_rows(lo + blank)}"
             )
-        hashes[lo : lo + len(ids)] = pd.util.hash_array(ids, categorize=False)
+        hashes[lo:hi] = pd.util.hash_array(ids, categorize=False)
     if subset is not None:
         # A multiplication by an odd constant keeps the hashes of one subset apart from another's.
         with np.errstate(over="ignore"):
@@ -249,11 +297,11 @@ def _check_ids(
     suspects = np.unique(np.concatenate([order[1:][twin], order[:-1][twin]]))
     seen: set[tuple[str, int]] = set()
     repeated: dict[str, int] = {}
-    for lo in range(0, n_rows, _HASH_BLOCK):
-        mine = suspects[(suspects >= lo) & (suspects < lo + _HASH_BLOCK)]
+    for lo, hi in id_blocks(n_rows, id_length):
+        mine = suspects[(suspects >= lo) & (suspects < hi)]
         if not mine.size:
             continue
-        ids = sample_id(lo, min(n_rows, lo + _HASH_BLOCK))
+        ids = sample_id(lo, hi)
         for row in mine:
             key = (str(ids[row - lo]), int(subset.codes[row]) if subset is not None else 0)
             if key in seen:

@@ -14,7 +14,7 @@ from croma_dask.cohort.readers.base import EmbeddingReader
 from croma_dask.cohort.rows import composite_ids
 from croma_dask.cohort.slides import with_slides
 from croma_dask.cohort.text import check_columns, check_no_missing, to_text
-from croma_dask.errors import SchemaError
+from croma_dask.errors import SchemaError, name_items
 
 __all__ = ["ManifestNames", "PreparedManifest", "prepare_manifest"]
 
@@ -140,7 +140,7 @@ def _composite(
 
 def _check_names(columns: Sequence[str], names: ManifestNames, *, has_ids: bool) -> None:
     """Refuse a role that names a column which is not there, and croma's old column name."""
-    listed = ", ".join(columns)
+    listed = name_items(columns, limit=20)
     for name in names.id_columns:
         if name not in columns:
             raise SchemaError(f"id column {name!r} is not in the manifest; it has {listed}")

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from croma_dask.active import active_client
 from croma_dask.cohort import layout
 from croma_dask.cohort.location import Location
+from croma_dask.cohort.sharing import share
 from croma_dask.cohort.store import StoredCohort
 
 if TYPE_CHECKING:
@@ -78,6 +80,8 @@ def open_cohort(
     store = StoredCohort(path, storage_options)
     attrs = store.attrs
     _OPTIONS[store.url] = store.storage_options
+    # Its arrays may be computed by Dask itself, which knows nothing of options.
+    share(active_client())
     coords = {
         column: ((layout.SAMPLE_DIM,), _column(store, column), {"long_name": column})
         for column in store.columns
@@ -110,7 +114,7 @@ def store_of(dataset: xr.Dataset) -> StoredCohort | None:
     expected = embedding_array_name(str(dataset.attrs.get("fingerprint")))
     if getattr(dataset[layout.EMBEDDING].data, "name", None) != expected:
         return None
-    return StoredCohort(Location(url, _OPTIONS.get(url, {})))
+    return StoredCohort(Location.of(url, _OPTIONS.get(url)))
 
 
 class _LazyRows:
@@ -178,6 +182,8 @@ def _chunk_rows(store: StoredCohort) -> int:
     return max(1, min(store.chunk_rows, store.n_samples))
 
 
-def cohort_of(cohort: Any) -> Any:
+def cohort_of(cohort: Any, storage_options: Mapping[str, Any] | None = None) -> Any:
     """Open a cohort that is given by its place; pass everything else through."""
-    return StoredCohort(cohort) if isinstance(cohort, str | os.PathLike) else cohort
+    if isinstance(cohort, str | os.PathLike):
+        return StoredCohort(cohort, storage_options)
+    return cohort

@@ -10,8 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from croma_dask.cohort import layout
+from croma_dask.cohort.checksums import check_layout
 from croma_dask.cohort.chunks import ChunkReader
 from croma_dask.cohort.location import Location, open_root
+from croma_dask.cohort.outside import check_links
+from croma_dask.cohort.store_checks import check_embedding, check_manifest, parse_root
 from croma_dask.cohort.text import factorize_text
 from croma_dask.errors import StoreError
 from croma_dask.fingerprint import BlockHasher
@@ -75,17 +78,22 @@ class StoredCohort:
         """Open the group and its arrays once; threads that race do the same work twice."""
         if self._root is not None:
             return self._root
+        check_links(self.location)
+        check_layout(self.location, "cohort", layout.FORMAT, "ingest the cohort again")
         root = open_root(self.location)
         attrs = dict(root.attrs)
         problem = layout.describe_mismatch(attrs, self.url)
         if problem is not None:
             raise problem
+        refs = parse_root(attrs, self.url)
         try:
-            embedding = root[layout.EMBEDDING]
+            embedding: Any = root[layout.EMBEDDING]
         except KeyError as err:
             raise StoreError(f"{self.url} is damaged: its embedding array is missing") from err
-        self._refs = {ref.name: ref for ref in layout.parse_columns(str(attrs["columns"]))}
-        self._embedding = ChunkReader(embedding, self.location)  # type: ignore[arg-type]
+        check_embedding(embedding, self.location)
+        check_manifest(root, list(refs.values()), int(embedding.shape[0]), self.location)
+        self._refs = refs
+        self._embedding = ChunkReader(embedding, self.location)
         self._tiles = root.get(layout.TILE)  # type: ignore[assignment]
         self._root = root
         return root
@@ -184,8 +192,7 @@ class StoredCohort:
         ref = self._ref(column)
         if ref.kind == "text":
             return factorize_text(self.text(column), column)
-        codes = self._read_column(ref.array, -1).astype(np.int32, copy=False)
-        return codes, self.levels(column)
+        return self._read_codes(ref), self.levels(column)
 
     def levels(self, column: str) -> list[str]:
         """Names of the observed levels of a column, in code point order."""
@@ -210,8 +217,18 @@ class StoredCohort:
         ref = self._ref(column)
         if ref.kind == "category":
             names = np.array([*self.levels(column), ""], dtype=object)
-            return names[self._read_column(ref.array, -1, lo, hi)]  # type: ignore[no-any-return]
+            return names[self._read_codes(ref, lo, hi)]
         return self._read_column(ref.array, "", lo, hi).astype(object)
+
+    def _read_codes(
+        self, ref: layout.ColumnRef, lo: int = 0, hi: int | None = None
+    ) -> NDArray[np.int32]:
+        """Read part of a coded column, each of whose codes has a name."""
+        codes = self._read_column(ref.array, -1, lo, hi).astype(np.int32, copy=False)
+        n_levels = self._length(ref.names_array)
+        if len(codes) and not -1 <= codes.min() <= codes.max() < n_levels:
+            raise self._damaged(f"column {ref.name!r} has codes that none of its names is of")
+        return codes
 
     def _damaged(self, what: str) -> StoreError:
         return StoreError(f"{self.url} is damaged: {what}; ingest the cohort again")
@@ -222,6 +239,24 @@ class StoredCohort:
             return np.asarray(self._open()[array][lo:hi])  # type: ignore[index]
         except KeyError as err:
             raise self._damaged(f"its array {array} is missing") from err
+        except StoreError:  # says itself what it is
+            raise
+        except (ValueError, TypeError, RuntimeError, MemoryError) as err:  # what codecs raise
+            raise self._damaged(f"{self._where(array, lo, hi)} cannot be read ({err})") from err
+
+    def _where(self, array: str, lo: int, hi: int | None) -> str:
+        """Name the first chunk of an array that cannot be read, with its rows."""
+        stored: Any = self._open()[array]
+        n, size = int(stored.shape[0]), int(stored.chunks[0])
+        names = [ref.name for ref in self._refs.values() if array in (ref.array, ref.names_array)]
+        what = f"{array} (column {names[0]!r})" if names else array
+        for at in range(lo // size, -(-(n if hi is None else min(hi, n)) // size)):
+            try:
+                stored[at * size : (at + 1) * size]
+            except (ValueError, TypeError, RuntimeError, MemoryError):
+                rows = f"rows {at * size} to {min(n, (at + 1) * size) - 1}"
+                return f"chunk {at} of {what} ({rows})"
+        return what
 
     def _read_column(
         self, array: str, missing: int | str, lo: int = 0, hi: int | None = None
@@ -243,6 +278,9 @@ class StoredCohort:
                 self._manifest_whole = True
                 break
         return values
+
+    def _length(self, array: str) -> int:
+        return int(self._open()[array].shape[0])  # type: ignore[union-attr]
 
     def _has(self, array: str, index: int) -> bool:
         """Whether a chunk of a one-dimensional array is in the store, as ingest writes it."""
@@ -268,7 +306,7 @@ class StoredCohort:
         self._open()
         if self._tiles is None:
             return None
-        tiles = np.asarray(self._tiles[lo:hi], dtype=np.int64)
+        tiles = self._stored(layout.TILE, lo, hi).astype(np.int64, copy=False)
         if (tiles < 0).any():
             raise self._damaged("part of the map of samples to rows is missing")
         return tiles
@@ -317,8 +355,9 @@ class StoredCohort:
         Raises
         ------
         StoreError
-            Rows or columns are not those that were written.
+            Rows or columns are not those that were written, or metadata in some folder.
         """
+        check_layout(self.location, "cohort", layout.FORMAT, "ingest the cohort again", deep=True)
         hasher = BlockHasher()
         for lo in range(0, self.n_tiles, self.chunk_rows):
             hasher.update(self.read_tiles(lo, min(lo + self.chunk_rows, self.n_tiles)))

@@ -10,16 +10,29 @@ import pandas as pd
 
 from croma_dask.cohort.layout import TEXT_COLUMNS
 from croma_dask.cohort.store import StoredCohort
+from croma_dask.outward import cell, visible
 
-__all__ = ["crosstabs", "describe", "describe_text"]
+__all__ = ["crosstab_text", "crosstabs", "describe", "describe_text"]
 
 MAX_LEVELS = 12
 MAX_LABELS = 30
+MOST_COLUMNS, MOST_TABLES = 100, 20
+"""Columns, and tables of label x column, that lines for a terminal tell."""
+
 _NOT_CROSSED = {"label", "group_id", "subset", *TEXT_COLUMNS}
 
 
-def describe(store: StoredCohort) -> dict[str, Any]:
+def describe(
+    store: StoredCohort, *, columns: int | None = None, tables: int | None = None
+) -> dict[str, Any]:
     """Summarise a store; everything in it can be written as JSON.
+
+    Parameters
+    ----------
+    store
+        A cohort store.
+    columns, tables
+        Look at the first so many columns only, and count for so many of them; None: all.
 
     Returns
     -------
@@ -32,15 +45,15 @@ def describe(store: StoredCohort) -> dict[str, Any]:
     Reads the coded columns; text columns of many values are not read. Memory: two columns.
     """
     attrs = store.attrs
-    columns: dict[str, dict[str, Any]] = {}
-    for name in store.columns:
+    told: dict[str, dict[str, Any]] = {}
+    for name in store.columns[:columns]:
         entry: dict[str, Any] = {"kind": store.kind(name)}
         if store.kind(name) == "category":
             codes, levels = store.codes(name)
             entry.update(
                 levels=len(levels), missing=int((codes < 0).sum()), first_levels=levels[:5]
             )
-        columns[name] = entry
+        told[name] = entry
     return {
         "place": store.url,
         "samples": store.n_samples,
@@ -54,10 +67,10 @@ def describe(store: StoredCohort) -> dict[str, Any]:
         "source": json.loads(str(attrs["source"])),
         "fingerprint": store.fingerprint,
         "embedding_fingerprint": store.embedding_fingerprint,
-        "columns": columns,
+        "columns": told,
         "crosstab": {
             name: {str(row): counts.to_dict() for row, counts in table.iterrows()}
-            for name, table in crosstabs(store).items()
+            for name, table in crosstabs(store, most=tables).items()
         },
     }
 
@@ -89,8 +102,10 @@ def crosstabs(store: StoredCohort, *, most: int | None = None) -> dict[str, pd.D
     label_codes, labels = store.codes("label")
     seen = {store.array_of(name) for name in _NOT_CROSSED if name in store.columns}
     for name in names:
+        if most is not None and len(tables) == most:
+            break
         few = store.array_of(name) not in seen and 0 < len(store.levels(name)) <= MAX_LEVELS
-        if not few or (most is not None and len(tables) == most):
+        if not few:
             continue
         seen.add(store.array_of(name))
         codes, levels = store.codes(name)
@@ -103,7 +118,7 @@ def crosstabs(store: StoredCohort, *, most: int | None = None) -> dict[str, pd.D
 
 def describe_text(store: StoredCohort) -> str:
     """Write the summary as lines for a terminal."""
-    facts = describe(store)
+    facts = describe(store, columns=MOST_COLUMNS, tables=0)
     tiles = ""
     if facts["tiles"] != facts["samples"]:
         tiles = f" of {facts['tiles']:,} tiles, each stored once"
@@ -120,13 +135,24 @@ def describe_text(store: StoredCohort) -> str:
         "",
         "columns",
     ]
-    width = max((len(name) for name in facts["columns"]), default=0)
+    width = max((len(cell(name)) for name in facts["columns"]), default=0)
     for name, entry in facts["columns"].items():
-        lines.append(f"  {name:<{width}}  {_column_text(entry)}")
-    for name, table in crosstabs(store).items():
-        lines += ["", f"label x {name}"]
-        lines += ["  " + line for line in table.to_string().splitlines()]
+        lines.append(f"  {cell(name):<{width}}  {_column_text(entry)}")
+    if (more := len(store.columns) - len(facts["columns"])) > 0:
+        lines.append(f"  ... and {more:,} more (--json has all)")
+    lines = [visible(line) for line in lines]
+    tables = crosstabs(store, most=MOST_TABLES + 1)
+    for name, table in list(tables.items())[:MOST_TABLES]:
+        lines += ["", f"label x {cell(name)}"]
+        lines += ["  " + line for line in crosstab_text(table).splitlines()]
+    if len(tables) > MOST_TABLES:
+        lines += ["", "... and more columns by label (--json has all)"]
     return "\n".join(lines)
+
+
+def crosstab_text(table: pd.DataFrame) -> str:
+    """Write counts of :func:`crosstabs` as lines."""
+    return table.rename(index=cell, columns=cell).to_string()
 
 
 def _column_text(entry: dict[str, Any]) -> str:

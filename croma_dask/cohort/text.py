@@ -153,9 +153,18 @@ def frame_from_arrow(table: Any) -> pd.DataFrame:
     """Convert an arrow table without turning integers with gaps into floats.
 
     Nested columns (lists, structs) are left out: no label or id is one.
+
+    Raises
+    ------
+    SchemaError
+        The table's buffers contradict each other: they come from a damaged file.
     """
     import pyarrow as pa
 
+    try:
+        table.validate(full=True)
+    except pa.ArrowInvalid as err:
+        raise SchemaError(f"the table is damaged: {err}") from err
     flat = [f.name for f in table.schema if not pa.types.is_nested(f.type)]
 
     def mapper(kind: Any) -> Any:
@@ -221,7 +230,11 @@ def _check_mixture(array: NDArray[np.object_], name: str) -> None:
 
 def _texts_of(uniques: Any, name: str) -> list[str]:
     """Return the stripped text of each distinct value; ``""`` for a blank one."""
-    texts = [_one_text(value, name) for value in uniques]
+    try:
+        texts = [_one_text(value, name) for value in uniques]
+    # times beyond the year 9999, bytes called text: arrow keeps them, Python has no such value
+    except (OverflowError, UnicodeDecodeError, ArithmeticError) as err:
+        raise SchemaError(f"column {name!r} holds a value that cannot be read: {err}") from err
     try:
         "".join(texts).encode()
     except UnicodeEncodeError as err:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 from croma_dask import markup
 from croma_dask.cohort.layout import EMBEDDING, TEXT_COLUMNS
 from croma_dask.cohort.open import store_of
-from croma_dask.cohort.summary import MAX_LABELS, MAX_LEVELS, crosstabs
+from croma_dask.cohort.summary import (
+    MAX_LABELS,
+    MAX_LEVELS,
+    crosstab_text,
+    crosstabs,
+)
+from croma_dask.outward import named, visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,10 +54,15 @@ class CohortView:
 
     def __str__(self) -> str:
         """Lay it out as lines."""
-        lines = [f"cohort: {self.sentence}", f"columns: {', '.join(self.columns) or 'none'}"]
+        lines = [f"cohort: {self.sentence}", f"columns: {self._listed()}"]
+        lines = [visible(line) for line in lines]
         for name, counts in self.tables.items():
-            lines += ["", f"label x {name}", counts.to_string()]
+            lines += ["", f"label x {visible(name)}", crosstab_text(counts)]
         return "\n".join([*lines, *([self.note] if self.note else [])])
+
+    def _listed(self) -> str:
+        """Names of the columns, or of the first of very many."""
+        return named(self.columns) or "none"
 
     def _repr_html_(self) -> str:
         """Lay it out as HTML."""
@@ -64,7 +75,7 @@ class CohortView:
             )
             for name, counts in self.tables.items()
         )  # fmt: skip
-        columns = markup.facts([("columns", ", ".join(self.columns) or "none")])
+        columns = markup.facts([("columns", self._listed())])
         notes = [self.note] if self.note else []
         return markup.block("croma-dask: a cohort", self.sentence, columns + tables, notes)
 

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import time
-import warnings
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import TracebackType
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from croma_dask.cohort import layout
+from croma_dask.cohort.checksums import codecs, seal
 from croma_dask.cohort.column_writer import write_columns
 from croma_dask.cohort.existing import (
     START_OVER,
@@ -163,32 +163,39 @@ class CohortWriter:
                 "source": json.dumps(self.source, ensure_ascii=False, sort_keys=True),
             },
         )
-        refs = write_columns(self._root, self.columns.values(), self.tile_of_sample)
+        columns = self._write_columns()
         dims = layout.SAMPLE_DIM if self.tile_of_sample is None else layout.TILE_DIM
         self._embedding = self._root.create_array(
             layout.EMBEDDING,
             shape=self.shape,
             chunks=(self.chunk_rows, self.shape[1]),
             dtype=self.dtype,
-            compressors=None,
+            compressors=codecs(compress=False),
             fill_value=np.nan,
             dimension_names=(dims, layout.FEATURE_DIM),
             attributes={"long_name": "embedding"},
         )
-        self._root.attrs.update(
-            {
-                "columns": layout.dump_columns(refs),
-                "manifest_fingerprint": self.manifest_fingerprint,
-                "signature": self._signature,
-            }
-        )
+        self._root.attrs.update({**columns, "signature": self._signature})
         self._record()
+
+    def _write_columns(self) -> dict[str, str]:
+        """Write the manifest and return what the root says of it."""
+        refs = write_columns(self._root, self.columns.values(), self.tile_of_sample)
+        return {
+            "columns": layout.dump_columns(refs),
+            "manifest_fingerprint": self.manifest_fingerprint,
+        }
 
     def _continue(self, attrs: Mapping[str, Any], chunk_rows: int | None) -> None:
         import zarr
 
-        self._root = zarr.open_group(self.location.zarr_store(read_only=False), mode="r+")
-        self._embedding = self._root[layout.EMBEDDING]  # type: ignore[assignment]
+        try:
+            self._root = zarr.open_group(self.location.zarr_store(read_only=False), mode="r+")
+            self._embedding = self._root[layout.EMBEDDING]  # type: ignore[assignment]
+        except (KeyError, ValueError, TypeError, AttributeError) as err:
+            raise StoreError(
+                f"{self.location.url} was not finished and is damaged ({err}); {START_OVER}"
+            ) from err
         check_same_target(
             self.location.url,
             attrs,
@@ -199,7 +206,9 @@ class CohortWriter:
             chunk_rows=chunk_rows,
         )
         self.chunk_rows = int(self._embedding.chunks[0])
-        self._hasher = hash_written(self.location.url, attrs, self._embedding)
+        self._hasher = hash_written(self.location, attrs, self._embedding)
+        # Nothing has vouched for them since: they are sealed as they are now known to be.
+        self._root.attrs.update(self._write_columns())
         self.same_source = attrs.get("signature") == self._signature
         logger.info("resuming %s at row %d of %d", self.location.url, self.position, self.shape[0])
 
@@ -289,8 +298,6 @@ class CohortWriter:
         str
             The place of the store.
         """
-        import zarr
-
         if self.position != self.shape[0]:
             raise SchemaError(f"{self.position} rows written of the {self.shape[0]} announced")
         if self._filled:
@@ -303,13 +310,7 @@ class CohortWriter:
         attrs["embedding_fingerprint"] = embedding
         attrs["fingerprint"] = layout.cohort_fingerprint(embedding, self.manifest_fingerprint)
         attrs["status"] = layout.STATUS_COMPLETE
-        with warnings.catch_warnings():
-            # Zarr v3 has no specification of consolidated metadata yet; a reader without it opens
-            # the store all the same, one with it saves a request for each array
-            warnings.filterwarnings("ignore", message="Consolidated metadata is currently not part")
-            zarr.consolidate_metadata(self._root.store)
-        root = zarr.open_group(self._root.store, mode="r+", use_consolidated=True)
-        root.attrs.put(attrs)
+        seal(self.location, attrs)
         self._finished = True
         return self.location.url
 

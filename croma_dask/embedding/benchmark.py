@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 from croma_dask.approximate import Approximation
+from croma_dask.build import index_at
 from croma_dask.cluster import active_client
 from croma_dask.embedding.evaluate import evaluate_embedding
 from croma_dask.embedding.jobs import Job, check_jobs, jobs_of, open_job
@@ -56,6 +57,7 @@ def embedding_benchmark(
     resume: bool | None = None,
     keep_scratch: bool | None = None,
     quiet: bool | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     client: Any = None,
 ) -> xr.Dataset:
     """Score embeddings by up to thirteen metrics: biology kept, batches mixed.
@@ -97,6 +99,8 @@ def embedding_benchmark(
         Whether the values of single rows are part of the result.
     memory, threads, scratch, resume, keep_scratch, quiet, client
         As in :func:`croma_dask.score`.
+    storage_options
+        Options of the fsspec file system of places that are URLs: of `cohort` and `index`.
 
     Returns
     -------
@@ -148,15 +152,15 @@ def embedding_benchmark(
         missing_batches=missing_batches, lisi_compat=lisi_compat,
     )  # fmt: skip
     how = check_index(
-        index, recall=recall, probes=probes, calibration=calibration, seed=seed, start_k=200,
-        k_growth_factor=2.0,
+        index_at(index, storage_options), recall=recall, probes=probes, calibration=calibration,
+        seed=seed, start_k=200, k_growth_factor=2.0,
     )  # fmt: skip
     options = merged(
         memory=memory, threads=threads, scratch=scratch, resume=resume, keep_scratch=keep_scratch,
         quiet=quiet,
     )  # fmt: skip
     client = client if client is not None else active_client()
-    jobs = jobs_of(cohort, manifest, dataset, method)
+    jobs = jobs_of(cohort, manifest, dataset, method, storage_options)
     check_jobs(jobs, request)
     found = [_evaluate_job(job, request, how, options, client) for job in jobs]
     return label_scores(found, result_attrs(request, how), samples=samples)
@@ -187,4 +191,4 @@ def _evaluate_job(
         embedding, rows, request, dataset=job.dataset, method=job.method, options=options,
         client=client, how=how,
     )  # fmt: skip
-    return Evaluated(scores, rows.n_rows, *texts, batch)
+    return Evaluated(scores, rows.n_rows, *texts, batch, rows.id_length)

@@ -31,13 +31,16 @@ class Budget:
     ----------
     n_rows
         Rows of the manifest.
+    id_length
+        Characters of an id.
     """
 
     n_rows: int
+    id_length: float = memory.ID_LENGTH
 
     def search(self, n: int) -> int:
         """Bytes beside the search of n rows: libraries, codes, ids, values, edges of the graphs."""
-        held = memory.manifest_bytes(self.n_rows, n_scores=_SCORES)
+        held = memory.manifest_bytes(self.n_rows, n_scores=_SCORES, id_length=self.id_length)
         return held + 4 * GC_NEIGHBORS * n + _LIBRARIES
 
 

@@ -167,8 +167,12 @@ class _Run:
         if self.request.wants("ASW"):
             self.recorder.attempt(["ASW"], group, lambda: self._asw(group))
 
+    def _held(self, group: GroupRows) -> int:
+        """Bytes that the driver holds beside the work on a group of rows."""
+        return Budget(self.manifest.n_rows, self.manifest.id_length).search(group.n_rows)
+
     def _kmeans(self, group: GroupRows) -> dict[str, Outcome]:
-        held = Budget(self.manifest.n_rows).search(group.n_rows)
+        held = self._held(group)
         found = by_kmeans(self.opened, group, held=held)
         self.recorder.keep_clusters(group, found.clusters)
         return found.outcomes
@@ -180,13 +184,13 @@ class _Run:
             return {
                 "ASW": asw_interval(
                     source, codes, n_labels, options=opened.options, client=opened.client,
-                    n_tasks=opened.n_tasks, fixed=Budget(self.manifest.n_rows).search(group.n_rows),
+                    n_tasks=opened.n_tasks, fixed=self._held(group),
                 )
             }  # fmt: skip
         values = silhouette(
             source, codes, n_labels, options=opened.options, client=opened.client,
             n_tasks=opened.n_tasks, key=opened.key("silhouette", group),
-            fixed=Budget(self.manifest.n_rows).search(group.n_rows),
+            fixed=self._held(group),
         )  # fmt: skip
         self.recorder.keep("silhouette", group, values)
         return {"ASW": asw(values, codes)}
@@ -197,7 +201,7 @@ class _Run:
         outcome, values = bras(
             opened.rows(group), group.label.codes, group.batch.codes,
             other=self.request.how.bras_other, options=opened.options, client=opened.client,
-            n_tasks=opened.n_tasks, fixed=Budget(self.manifest.n_rows).search(group.n_rows),
+            n_tasks=opened.n_tasks, fixed=self._held(group),
         )  # fmt: skip
         self.recorder.keep("bras", group, values)
         return {"BRAS": outcome}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -12,7 +12,7 @@ from croma_dask.cohort.readers.base import EmbeddingReader, stored_dtype
 from croma_dask.cohort.readers.hdf5 import open_hdf5
 from croma_dask.cohort.store import StoredCohort
 from croma_dask.cohort.text import to_text
-from croma_dask.embedding.input_data import column_codes, naming, obs_of, open_h5ad
+from croma_dask.embedding.input_data import column_codes, naming, obs_of, opened_h5ad
 from croma_dask.embedding.inputs import EmbeddingInput
 from croma_dask.embedding.request import Request
 from croma_dask.errors import InputWarning, SchemaError, name_items, warn
@@ -34,9 +34,10 @@ def check_inputs(
     inputs, request
         What is to be scored, and for what.
     key
-        As of :func:`croma_dask.embedding.input_data.open_h5ad`.
+        As of :func:`croma_dask.embedding.input_data.opened_h5ad`.
     storage_options
-        Options of the file system of a store's URL.
+        Options of the file system of URLs. A file at one is copied here, and copied again when it
+        is scored: files may be many.
 
     Raises
     ------
@@ -58,18 +59,18 @@ def check_inputs(
     absent: dict[str, str] = {}
     for one in inputs:
         with naming(one.path):
-            if not one.path.endswith(".h5ad"):
+            if not one.is_h5ad:
                 store = StoredCohort(one.path, storage_options)
                 lacks = _lacking(store.columns, request)
                 if not lacks:
                     _check_column(store, request.label)
             else:
-                with contextlib.closing(open_h5ad(one.path, key)) as reader:
+                with opened_h5ad(one, key, storage_options) as (reader, copy):
                     lacks = _lacking(obs_of(reader).columns, request)
                     if not lacks:
                         _check_file(reader, request)
-                if key is None:
-                    _warn_of_counts(one.path, reader.shape[1])
+                    if key is None:
+                        _warn_of_counts(one.path, copy, reader.shape[1])
         if lacks:
             absent[one.path] = lacks
     if absent:
@@ -107,15 +108,15 @@ def _check_file(reader: EmbeddingReader, request: Request) -> None:
         )
 
 
-def _warn_of_counts(path: str, n_features: int) -> None:
+def _warn_of_counts(name: str, path: Path, n_features: int) -> None:
     """Warn where X is most likely the expression of genes, and the embedding lies elsewhere."""
     if n_features <= _WIDE:
         return
-    with open_hdf5(path) as file:
+    with open_hdf5(str(path)) as file:
         others = [str(name) for name in file.get("obsm", ())] if "X" in file else []
     if others:
         warn(
-            f"{path}: X, of {n_features:,} columns, is taken for the embedding; if it is one of "
+            f"{name}: X, of {n_features:,} columns, is taken for the embedding; if it is one of "
             f"obsm ({name_items(others)}), say so with --key",
             InputWarning,
         )

@@ -22,6 +22,7 @@ from croma_dask.cohort.readers.base import EmbeddingReader, convert, stored_dtyp
 from croma_dask.cohort.readers.hdf5 import open_hdf5
 from croma_dask.cohort.store import StoredCohort
 from croma_dask.cohort.text import factorize_text, to_text
+from croma_dask.cohort.transfer import fetched
 from croma_dask.cohort.writer import CohortWriter
 from croma_dask.embedding.inputs import EmbeddingInput
 from croma_dask.embedding.label import Texts
@@ -33,7 +34,7 @@ from croma_dask.options import Options
 from croma_dask.progress import Progress
 from croma_dask.resume import own_folder
 
-__all__ = ["InputData", "column_codes", "naming", "obs_of", "open_h5ad", "open_input"]
+__all__ = ["InputData", "column_codes", "naming", "obs_of", "open_input", "opened_h5ad"]
 
 _BLOCK = 2**16
 
@@ -93,27 +94,48 @@ def naming(what: str) -> Iterator[None]:
         raise type(err)(f"{what}{rest}") from err
 
 
-def open_h5ad(path: str, key: str | None) -> EmbeddingReader:
-    """Open a file at the array that is meant.
+@contextlib.contextmanager
+def opened_h5ad(
+    one: EmbeddingInput, key: str | None, storage_options: Mapping[str, Any] | None = None,
+    scratch: str | None = None,
+) -> Iterator[tuple[EmbeddingReader, Path]]:  # fmt: skip
+    """Open a file at the array that is meant; one at a URL is copied here first.
 
     Parameters
     ----------
-    path
-        Of the file.
+    one
+        The file.
     key
         Its ``X`` or a key of its obsm. None takes X and, of a file without one, the only entry of
         obsm.
+    storage_options, scratch
+        Of the file system of a URL, and the folder for its copy.
+
+    Yields
+    ------
+    EmbeddingReader, pathlib.Path
+        And where the file, or its copy, lies as long as the block lasts. What the block raises
+        says of which input it is.
 
     Raises
     ------
     SchemaError
         It cannot be read, or has no such array, or several of which none is asked for.
+    StoreError
+        There is nothing at the URL, it cannot be read, or there is no room for it here.
     """
-    with naming(path), _reading():
-        if key is None:
-            with open_hdf5(path) as file:
-                key = "X" if "X" in file else None
-        return open_reader(path, key=key)
+    with (
+        naming(one.path),
+        fetched(one.path, storage_options=storage_options, scratch=scratch) as path,
+        contextlib.ExitStack() as keep,
+    ):
+        with _reading():
+            if key is None:
+                with open_hdf5(str(path)) as file:
+                    key = "X" if "X" in file else None
+            reader = open_reader(path, key=key)
+        keep.callback(reader.close)
+        yield reader, path
 
 
 @contextlib.contextmanager
@@ -132,7 +154,7 @@ def open_input(
     also
         Columns that are looked at besides, where there are such.
     """
-    if not one.path.endswith(".h5ad"):
+    if not one.is_h5ad:
         store = StoredCohort(one.path, storage_options)
         embedding = Embedding(store, store.tile_of_sample(), store.embedding_fingerprint)
         yield InputData(embedding, store, read_text(store, "sample_id"))
@@ -141,7 +163,7 @@ def open_input(
         place = str(Path(own_folder(options, "h5ad-", keep)) / "rows.zarr")
         columns = [request.label, *([] if request.batch is None else [request.batch])]
         # All of obs is in memory for this moment only.
-        with naming(one.path), contextlib.closing(open_h5ad(one.path, key)) as reader:
+        with opened_h5ad(one, key, storage_options, options.scratch) as (reader, _):
             obs, ids = obs_of(reader), to_text(reader.ids, "obs names")
             columns += [name for name in also if name in obs and name not in columns]
             manifest = obs[columns].copy()

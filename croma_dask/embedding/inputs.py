@@ -6,11 +6,13 @@ import glob
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import Any
 
 from croma_dask.cohort.layout import FORMAT
+from croma_dask.cohort.listing import children, has_magic, matches
 from croma_dask.cohort.location import Location
 from croma_dask.embedding.tables import CONTROLS
 from croma_dask.errors import SchemaError, name_items
@@ -19,7 +21,6 @@ __all__ = ["EmbeddingInput", "check_names", "expand_paths", "method_label", "sam
 
 _SUFFIXES = (".h5ad", ".zarr")
 _ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray")
-_MAGIC = re.compile(r"[*?\[]")
 _OUTSIDE = re.compile(r"[^A-Za-z0-9_.-]+")
 # Bytes: with what the tables add, file names stay within the 255 that file systems allow.
 _LONGEST = 200
@@ -32,7 +33,7 @@ class EmbeddingInput:
     Attributes
     ----------
     path
-        Absolute path of an ``.h5ad`` file or of a cohort store, or the URL of a store.
+        Absolute path or URL of an ``.h5ad`` file or of a cohort store.
     method
         What made it: cleaned as :func:`method_label` does.
     sample
@@ -42,6 +43,11 @@ class EmbeddingInput:
     path: str
     method: str
     sample: str
+
+    @property
+    def is_h5ad(self) -> bool:
+        """Whether it is a file, and not a store."""
+        return Location.of(self.path).file_name.endswith(".h5ad")
 
 
 def method_label(name: str) -> str:
@@ -75,7 +81,7 @@ def sample_name(path: str | os.PathLike[str]) -> str:
     SchemaError
         The name cannot be part of a file name, see :func:`check_names`.
     """
-    name = os.fspath(path).rstrip("/").rsplit("/", 1)[-1]
+    name = Location.of(os.fspath(path).rstrip("/")).file_name
     for suffix in _SUFFIXES:
         if name.endswith(suffix):
             name = name.removesuffix(suffix)
@@ -117,19 +123,22 @@ def check_names(**names: str) -> None:
 
 
 def expand_paths(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, method: str | None = None
-) -> list[EmbeddingInput]:
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, method: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> list[EmbeddingInput]:  # fmt: skip
     """Find the embeddings that paths mean.
 
     Parameters
     ----------
     paths
         Each an ``.h5ad`` file, a cohort store, a folder of these (other files and stores in it, and
-        hidden ones, are passed over), a pattern with ``*``, ``?`` or ``[...]`` (``**`` for folders
-        at any depth), or the URL of one store.
+        hidden ones, are passed over), or a pattern with ``*``, ``?`` or ``[...]`` (``**`` for
+        folders at any depth); or the URL of any of these.
     method
         Name of the method of all of them. Without it each has the name of the folder that holds it
         (links are not followed for that).
+    storage_options
+        Options of the fsspec file system of URLs.
 
     Returns
     -------
@@ -140,11 +149,13 @@ def expand_paths(
     ------
     SchemaError
         There is nothing at a path, or two embeddings would go by the same names.
+    StoreError
+        A URL cannot be looked into.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not given:
         raise SchemaError("no embeddings given; expected .h5ad files, cohort stores or folders")
-    found = {path for one in given for path in _expanded(os.fspath(one))}
+    found = {path for one in given for path in _expanded(os.fspath(one), storage_options)}
     inputs: dict[tuple[str, str], EmbeddingInput] = {}
     for path in sorted(found, key=lambda path: PurePath(path).parts):
         holder = PurePath(path).parent.name
@@ -162,35 +173,84 @@ def expand_paths(
     return list(inputs.values())
 
 
-def _expanded(text: str) -> list[str]:
-    """Absolute paths of the embeddings that one path means, at least one."""
-    location = Location.of(text)
+def _expanded(text: str, storage_options: Mapping[str, Any] | None) -> list[str]:
+    """Absolute paths or URLs of the embeddings that one path means, at least one."""
+    location = Location.of(text, storage_options)
     if not location.is_local:
-        if not location.name.endswith(".zarr") or _MAGIC.search(location.url):
-            raise SchemaError(
-                f"{text}: a URL has to name one cohort store (.zarr); .h5ad files, folders and "
-                "patterns are those of this machine"
-            )
-        return [location.url]
+        return _expanded_url(location)
     path = location.url
     # Looked for as it is first: a file may be called a[1].h5ad.
-    if not os.path.lexists(path) and _MAGIC.search(text):
-        matches = [os.path.abspath(match) for match in glob.glob(path, recursive=True)]
-        found = [one for match in matches for one in _of_match(match)]
-        if not found:
-            what = f"none of {len(matches)} matches is" if matches else "nothing matches; expected"
-            raise SchemaError(f"{text}: {what} an .h5ad file or a cohort store")
-        return found
+    if not os.path.lexists(path) and has_magic(text):
+        matched = [os.path.abspath(match) for match in glob.glob(path, recursive=True)]
+        return _found(text, [one for match in matched for one in _of_match(match)], len(matched))
     if os.path.isdir(path) and not _is_zarr(path):
-        found = list(_in_folder(path))
-        if not found:
-            raise SchemaError(f"{text}: no .h5ad file and no cohort store (*.zarr) in this folder")
-        return found
+        return _in_named(text, _in_folder(path))
     if not os.path.exists(path):
         raise SchemaError(f"there is no {text}")
     if os.path.isfile(path) and not path.endswith(".h5ad"):
         raise SchemaError(f"{text}: expected an .h5ad file, a cohort store, or a folder of these")
     return [path]
+
+
+def _found(text: str, found: list[str], n_matches: int) -> list[str]:
+    """Return what a pattern has led to, which is something."""
+    if not found:
+        what = f"none of {n_matches} matches is" if n_matches else "nothing matches; expected"
+        raise SchemaError(f"{text}: {what} an .h5ad file or a cohort store")
+    return found
+
+
+def _in_named(text: str, found: Iterable[str]) -> list[str]:
+    """Return what a folder that was named holds, which is something."""
+    inside = list(found)
+    if not inside:
+        raise SchemaError(f"{text}: no .h5ad file and no cohort store (*.zarr) in this folder")
+    return inside
+
+
+def _expanded_url(location: Location) -> list[str]:
+    """URLs of the embeddings that one URL means, at least one.
+
+    Object stores know no folders: what is no file is one if anything lies below it.
+    """
+    said = str(location)
+    if location.file_name.endswith(_SUFFIXES) and not has_magic(location.url):
+        # Whoever opens it says so where there is none: a request less for each.
+        return [location.url]
+    if has_magic(location.url) and location.about() is None:
+        matched = list(matches(location))
+        found = [one for match, is_file in matched for one in _of_url(match, is_file)]
+        return _found(said, found, len(matched))
+    if location.is_file():
+        raise SchemaError(f"{said}: expected an .h5ad file, a cohort store, or a folder of these")
+    names = location.names()
+    if not names:
+        raise SchemaError(f"there is no {said}")
+    if any(mark in names for mark in _ZARR_MARKS):
+        return [location.url]
+    return _in_named(said, _in_url(location))
+
+
+def _of_url(location: Location, is_file: bool) -> Iterator[str]:
+    """Yield what a match of a pattern means, as :func:`_of_match` does."""
+    if is_file:
+        if location.file_name.endswith(".h5ad"):
+            yield location.url
+    elif _says_cohort(location.read_bytes("zarr.json")):
+        yield location.url
+    elif not any(mark in _ZARR_MARKS for mark in location.names()):
+        yield from _in_url(location)
+
+
+def _in_url(folder: Location) -> Iterator[str]:
+    """Yield what a folder holds, as :func:`_in_folder` does."""
+    for one, is_file in children(folder):
+        if one.name.startswith("."):
+            continue
+        if one.name.endswith(".h5ad") and is_file:
+            yield one.url
+        elif one.name.endswith(".zarr") and _says_cohort(one.read_bytes("zarr.json")):
+            yield one.url
 
 
 def _of_match(path: str) -> Iterator[str]:
@@ -227,7 +287,14 @@ def _is_cohort(path: str) -> bool:
     An unfinished one counts: whoever opens it says so, where passing over it would hide it.
     """
     try:
-        about = json.loads(Path(path, "zarr.json").read_bytes())
-        return bool(about["attributes"]["format"] == FORMAT)
-    except (OSError, ValueError, KeyError, TypeError):
+        return _says_cohort(Path(path, "zarr.json").read_bytes())
+    except OSError:
+        return False
+
+
+def _says_cohort(about: bytes | None) -> bool:
+    """Whether the metadata of a group are those of a cohort store."""
+    try:
+        return about is not None and bool(json.loads(about)["attributes"]["format"] == FORMAT)
+    except (ValueError, KeyError, TypeError, RecursionError):
         return False

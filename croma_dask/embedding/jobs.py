@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
@@ -41,8 +41,11 @@ class Job:
     manifest: Any = None
 
 
-def jobs_of(cohort: Any, manifest: Any, dataset: Any, method: Any) -> list[Job]:
-    """Bring what a caller gives into embeddings with names.
+def jobs_of(
+    cohort: Any, manifest: Any, dataset: Any, method: Any,
+    storage_options: Mapping[str, Any] | None = None,
+) -> list[Job]:  # fmt: skip
+    """Bring what a caller gives into embeddings with names, stores by their place among them.
 
     Raises
     ------
@@ -80,7 +83,7 @@ def jobs_of(cohort: Any, manifest: Any, dataset: Any, method: Any) -> list[Job]:
                 "them apart with dataset= and method=, or give a mapping of (dataset, method)"
             )
         seen.add((job.dataset, job.method))
-    return jobs
+    return [replace(job, cohort=cohort_of(job.cohort, storage_options)) for job in jobs]
 
 
 def check_jobs(jobs: Sequence[Job], request: Request) -> None:
@@ -94,7 +97,7 @@ def check_jobs(jobs: Sequence[Job], request: Request) -> None:
         There is no store where one is named.
     """
     for job in jobs:
-        cohort, manifest = cohort_of(job.cohort), job.manifest
+        cohort, manifest = job.cohort, job.manifest
         if isinstance(cohort, StoredCohort):
             columns: Any = cohort.columns
         elif hasattr(cohort, "data_vars"):
@@ -145,7 +148,7 @@ def open_job(job: Job, request: Request) -> tuple[Embedding, Any, Rows]:
     """Resolve an embedding, its manifest, and the rows of each group of metrics."""
     columns = [request.label, request.sample_id]
     columns += [] if request.batch is None else [request.batch]
-    embedding, frame = resolve(cohort_of(job.cohort), job.manifest, tuple(columns))
+    embedding, frame = resolve(job.cohort, job.manifest, tuple(columns))
     frame = _with_ids(frame, job.manifest, request.sample_id)
     rows = choose_rows(
         frame, request.label, request.batch, bio=request.bio, mixing=request.mixing,

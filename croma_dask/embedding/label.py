@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from croma_dask import schema_benchmark as declared
 from croma_dask.embedding.outcome import BIO_METRICS, METRIC_NAMES, Scores
 from croma_dask.embedding.rank_families import FAMILIES
-from croma_dask.memory import TEXT_IN_MEMORY
+from croma_dask.memory import ID_LENGTH, holds_ids
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -39,6 +39,8 @@ class Evaluated:
         Rows of its manifest.
     sample_id, label, batch
         Text of rows lo..hi; `batch` is None where no metric looked at batches.
+    id_length
+        Characters of an id, on average.
     """
 
     scores: Scores
@@ -46,6 +48,7 @@ class Evaluated:
     sample_id: Texts
     label: Texts
     batch: Texts | None
+    id_length: float = ID_LENGTH
 
 
 def label_scores(
@@ -160,7 +163,7 @@ def _along_samples(found: Sequence[Evaluated]) -> tuple[dict[str, Any], dict[str
         name: np.empty(total, object) for name in ("sample_dataset", "sample_method", "label")
     }
     # Ids are each their own text: of very many rows they stay where they are.
-    with_ids = total <= TEXT_IN_MEMORY
+    with_ids = holds_ids(total, max(one.id_length for one in found))
     if with_ids:
         names["sample_id"] = np.empty(total, object)
     if any(one.batch is not None for one in found):

@@ -19,7 +19,7 @@ from croma_dask.embedding.bras_cells import Cells
 from croma_dask.embedding.budget import Budget, leiden_bytes
 from croma_dask.embedding.clustering import kmeans_bytes
 from croma_dask.embedding.distance_layout import SumsCost, lay_out_sums, task_bytes
-from croma_dask.embedding.input_data import open_h5ad
+from croma_dask.embedding.input_data import opened_h5ad
 from croma_dask.embedding.inputs import EmbeddingInput
 from croma_dask.embedding.jobs import check_jobs, jobs_of, open_job
 from croma_dask.embedding.kbet_plan import label_bytes, labels_at_once
@@ -191,7 +191,7 @@ def plan_embedding_benchmark(
     metrics: str | Sequence[str] | None = None, dataset: str | Sequence[str] | None = None,
     method: str | Sequence[str] | None = None, sample_id: str = "sample_id",
     batch_max_cells: int = 0, memory: int | str | None = None, threads: int | None = None,
-    client: Any = None, **readings: Any,
+    storage_options: Mapping[str, Any] | None = None, client: Any = None, **readings: Any,
 ) -> BenchmarkPlan:  # fmt: skip
     """Tell what :func:`croma_dask.embedding_benchmark` with the same arguments will cost.
 
@@ -199,7 +199,7 @@ def plan_embedding_benchmark(
     ----------
     cohort, manifest, label, batch, metrics, dataset, method, sample_id, batch_max_cells, memory
         As of the benchmark.
-    threads, client
+    threads, storage_options, client
         As of the benchmark.
     **readings
         Its readings (``clustering=``, ``asw=``, ...).
@@ -224,7 +224,7 @@ def plan_embedding_benchmark(
     request = Request.of(metrics, label, batch, sample_id, batch_max_cells, **readings)
     options = merged(memory=memory, threads=threads)
     client = client if client is not None else active_client()
-    jobs = jobs_of(cohort, manifest, dataset, method)
+    jobs = jobs_of(cohort, manifest, dataset, method, storage_options)
     check_jobs(jobs, request)
     found = []
     for job in jobs:
@@ -241,17 +241,14 @@ def plan_inputs(
     found = []
     for one in inputs:
         name = f"{one.sample} by {one.method}"
-        if not one.path.endswith(".h5ad"):
+        if not one.is_h5ad:
             store = StoredCohort(one.path, storage_options)
             rows = _rows(store, request)
             found.append((name, Embedding(store, None), rows))
             continue
-        reader = open_h5ad(one.path, key)
-        try:
+        with opened_h5ad(one, key, storage_options) as (reader, _):
             shaped = _Shaped(reader.shape, np.dtype(reader.dtype))
             found.append((name, Embedding(shaped, None), _rows(reader.manifest, request)))
-        finally:
-            reader.close()
     return _plan(found, request, options, client)
 
 
@@ -314,7 +311,8 @@ def _steps(embedding: Embedding, rows: Rows, request: Request, how: _Machine) ->
         n_labels = len(bio.label.names)
         terms = {
             "rows and clusters": kmeans_bytes(bio.n_rows, embedding.n_features, n_labels),
-            "libraries": mem.LIBRARIES, "values": Budget(rows.n_rows).search(bio.n_rows),
+            "libraries": mem.LIBRARIES,
+            "values": Budget(rows.n_rows, rows.id_length).search(bio.n_rows),
         }  # fmt: skip
         seconds = _KMEANS * bio.n_rows * embedding.n_features * n_labels
         steps.append(Step("k-means", sum(terms.values()), terms, 0, seconds))
@@ -326,7 +324,7 @@ def _of_lists(
 ) -> list[Step]:
     n, d = group.n_rows, embedding.n_features
     spec = needs.spec.clipped(n)
-    budget = Budget(rows.n_rows)
+    budget = Budget(rows.n_rows, rows.id_length)
     layout = lay_out(
         embedding, n, spec, how.options, n_tasks=how.n_tasks, fixed=budget.search(n),
         n_workers=how.n_workers,
@@ -375,7 +373,7 @@ def _of_moments(
     else:
         terms = bounds_bytes(n, d, n_labels, **shape)
         seconds = _MOMENT * n * d * n_labels
-    terms |= {"libraries": mem.LIBRARIES, "values": Budget(rows.n_rows).search(n)}
+    terms |= {"libraries": mem.LIBRARIES, "values": Budget(rows.n_rows, rows.id_length).search(n)}
     return Step(name, sum(terms.values()), terms, 0, seconds / how.slots)
 
 
@@ -384,7 +382,7 @@ def _of_sums(embedding: Embedding, rows: Rows, group: GroupRows, how: _Machine) 
     source = ArraySource(_Shaped((n, d), embedding.dtype))
     cost = SumsCost.of(source, len(group.label.names))
     seconds = 0.5 * n * n * (_DIFFERENCE * d + _PAIR) / how.slots
-    held = Budget(rows.n_rows).search(n)
+    held = Budget(rows.n_rows, rows.id_length).search(n)
     try:
         layout = lay_out_sums(
             cost, n, how.options, n_tasks=how.n_tasks, n_workers=how.n_workers, fixed=held

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,41 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from croma_dask import formats
+from croma_dask.cohort.claims import check_netcdf, check_zarr
+from croma_dask.cohort.listing import has_magic, matches
+from croma_dask.cohort.location import Location
 from croma_dask.cohort.readers.tables import read_text_table
 from croma_dask.cohort.text import as_frame, to_text
-from croma_dask.errors import SchemaError, name_items
+from croma_dask.cohort.transfer import fetched
+from croma_dask.errors import CromaDaskError, SchemaError, name_items
+from croma_dask.outward import unguarded
 
-__all__ = ["open_table", "read_names"]
+__all__ = ["expanded", "open_table", "read_names"]
 
 
-def open_table(item: Any, at: int) -> tuple[str, pd.DataFrame]:
+def expanded(item: Any, storage_options: Mapping[str, Any] | None) -> list[Any]:
+    """Bring the URL of a pattern into those that it means; anything else stays as it is.
+
+    Raises
+    ------
+    SchemaError
+        Nothing matches.
+    """
+    if not isinstance(item, str | os.PathLike):
+        return [item]
+    place = Location.of(item, storage_options)
+    if place.is_local or not has_magic(place.url) or place.about() is not None:
+        return [item]
+    found = [one.url for one, _ in matches(place)]
+    if not found:
+        raise SchemaError(f"nothing matches {place}")
+    return found
+
+
+def open_table(
+    item: Any, at: int, storage_options: Mapping[str, Any] | None = None
+) -> tuple[str, pd.DataFrame]:  # fmt: skip
     """Open one table.
 
     Parameters
@@ -28,6 +56,8 @@ def open_table(item: Any, at: int) -> tuple[str, pd.DataFrame]:
         A path, data frame, Dataset or DataArray.
     at
         Its number, for messages about what has no name.
+    storage_options
+        Options of the fsspec file system of a path that is a URL.
 
     Returns
     -------
@@ -44,21 +74,66 @@ def open_table(item: Any, at: int) -> tuple[str, pd.DataFrame]:
         return f"table {at}", _with_ids(f"table {at}", item)
     if not isinstance(item, str | os.PathLike):
         raise SchemaError(f"table {at}: expected a path or a table, found {type(item).__name__}")
-    path = os.fspath(item)
+    location = Location.of(item, storage_options)
+    if location.is_local:
+        return _read(os.fspath(item), os.fspath(item))
+    about = location.about()
+    if about is not None and about["type"] == "directory" and not location.url.endswith(".zarr"):
+        raise _folder(location.url)
+    with fetched(location) as local:
+        return _read(str(local), location.url)
+
+
+def _read(path: str, name: str) -> tuple[str, pd.DataFrame]:
+    """Read a file of this machine, which messages call by a name."""
     if path.endswith((".nc", ".zarr")):
-        engine = "zarr" if path.endswith(".zarr") else "h5netcdf"
-        with xr.open_dataset(path, engine=engine) as opened:
-            return _from_dataset(path, opened)
+        with _opened(path, name) as dataset:
+            formats.check_result(dataset.attrs, name)
+            return _from_dataset(name, dataset)
     if os.path.isdir(path):
-        raise SchemaError(
-            f"{path} is a folder: name its wide tables, for example "
-            f"{path.rstrip('/')}/benchmark/*_leiden_metrics_wide.csv"
-        )
+        raise _folder(name)
     import fsspec
 
-    with fsspec.open(path, "rb", compression="infer") as raw, _speaking_of(path):
-        frame = read_text_table(raw, path)
-    return path, _with_ids(path, frame)
+    with fsspec.open(path, "rb", compression="infer") as raw, _speaking_of(name):
+        frame = _as_written(read_text_table(raw, name))
+    return name, _with_ids(name, frame)
+
+
+def _folder(name: str) -> SchemaError:
+    return SchemaError(
+        f"{name} is a folder: name its wide tables, for example "
+        f"{name.rstrip('/')}/benchmark/*_leiden_metrics_wide.csv"
+    )
+
+
+@contextlib.contextmanager
+def _opened(path: str, name: str) -> Iterator[xr.Dataset]:
+    """Open a Dataset that somebody saved, with what is ranked read."""
+    is_zarr = path.endswith(".zarr")
+    with contextlib.ExitStack() as keep:
+        try:
+            if is_zarr:
+                check_zarr(Location.of(path), name)
+            else:
+                check_netcdf(Path(path), name)
+            engine = "zarr" if is_zarr else "h5netcdf"
+            opened = keep.enter_context(xr.open_dataset(path, engine=engine))
+            if "value" in opened:
+                opened["value"].load()
+        except (CromaDaskError, PermissionError, FileNotFoundError):
+            raise
+        # There is no telling what libraries raise on files that their authors did not foresee.
+        except Exception as err:
+            raise SchemaError(f"{name} cannot be opened as a saved Dataset: {err}") from err
+        yield opened
+
+
+def _as_written(frame: pd.DataFrame) -> pd.DataFrame:
+    """Take the apostrophes away that keep spreadsheets from reading names as formulas."""
+    for name, column in frame.items():
+        if column.str.startswith("'").any():
+            frame[name] = column.map(unguarded, na_action="ignore")
+    return frame.set_axis([unguarded(str(name)) for name in frame.columns], axis=1)
 
 
 def read_names(name: str, frame: pd.DataFrame, column: str) -> NDArray[np.object_]:

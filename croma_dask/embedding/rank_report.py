@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from croma_dask.outward import cell, visible
+
 __all__ = ["leaderboard", "rank_text", "ranks_as_plain", "with_ranks"]
 
 
@@ -91,7 +93,7 @@ def rank_text(tree: xr.DataTree) -> str:
         )
     lines = [*_aligned(rows, left={1}), "", "Mean family ranks:"]
     for letter, family, weight in zip(letters, families, ranks["weight"].values, strict=True):
-        lines.append(f"  {letter} {family} (weight {weight:g})")
+        lines.append(f"  {letter} {visible(family)} (weight {weight:g})")
     if "order_changed" in ranks.attrs:
         changed = "changes" if ranks.attrs["order_changed"] else "does not change"
         lines.append(f"Rounding to {ranks.attrs['decimals']} decimals {changed} the order.")
@@ -104,7 +106,7 @@ def rank_text(tree: xr.DataTree) -> str:
 def _friedman(tree: xr.DataTree) -> list[str]:
     test = tree["friedman"].to_dataset()
     if test["reason"].item():
-        return [f"Friedman: no p-value: {test['reason'].item()}"]
+        return [f"Friedman: no p-value: {visible(test['reason'].item())}"]
     return [
         f"Friedman: chi-squared({int(test['dof'])}) = {float(test['statistic']):.4g}, "
         f"p = {float(test['p_value']):.3g}, {int(test['n_blocks'])} data sets, "
@@ -115,7 +117,7 @@ def _friedman(tree: xr.DataTree) -> list[str]:
 def _left_out(tree: xr.DataTree) -> list[str]:
     found = tree["leave_one_out"].to_dataset()
     if found["reason"].item():
-        return [f"Leaving one data set out: {found['reason'].item()}"]
+        return [f"Leaving one data set out: {visible(found['reason'].item())}"]
     n = int((~np.isnan(found["position_without"].values)).any(axis=1).sum())
     most = float(found["max_position_shift"].max())
     said = f"the largest change of a position is {_number(most, 1, 'f')}"
@@ -152,7 +154,7 @@ def _wilcoxon(test: xr.Dataset, order: Sequence[str]) -> list[str]:
                     str(one["reason"].item()),
                 ]
             )
-        lines += ["", f"Against {baseline} (Wilcoxon, below 0 the method ranks better):"]
+        lines += ["", f"Against {visible(baseline)} (Wilcoxon, below 0 the method ranks better):"]
         lines += _aligned(rows, left={1, 6})
     return lines
 
@@ -162,11 +164,12 @@ def _number(value: float, digits: int, kind: str = "f") -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]], left: set[int]) -> list[str]:
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    shown = [[cell(text) for text in row] for row in rows]
+    widths = [max(len(row[at]) for row in shown) for at in range(len(shown[0]))]
     return [
         "  ".join(
             cell.ljust(width) if at in left else cell.rjust(width)
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
-        for row in rows
+        for row in shown
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from croma_dask.embedding.outcome import BATCH_METRICS, BIO_METRICS, METRIC_NAMES
-from croma_dask.embedding.rank_files import open_table, read_names
+from croma_dask.embedding.rank_files import expanded, open_table, read_names
 from croma_dask.embedding.rank_numbers import read_numbers
 from croma_dask.errors import InputWarning, SchemaError, name_items, warn
 
@@ -51,7 +51,9 @@ class ScoreTable:
     value: NDArray[np.float64]
 
 
-def read_scores(table: Any, metrics: Sequence[str]) -> ScoreTable:
+def read_scores(
+    table: Any, metrics: Sequence[str], storage_options: Mapping[str, Any] | None = None
+) -> ScoreTable:
     """Bring the values of metrics together from whatever holds them.
 
     Parameters
@@ -65,6 +67,9 @@ def read_scores(table: Any, metrics: Sequence[str]) -> ScoreTable:
         (sample_id, method), and rows without a partner there are left out.
     metrics
         Names of the metrics that are wanted.
+    storage_options
+        Options of the fsspec file system of paths that are URLs; these may have ``*``, ``?`` and
+        ``[...]``, which no shell expands.
 
     Raises
     ------
@@ -88,8 +93,9 @@ def read_scores(table: Any, metrics: Sequence[str]) -> ScoreTable:
     if not items:
         raise SchemaError("there is no table to rank")
     cells = _Cells(frozenset(metrics) | frozenset(METRIC_NAMES))
+    items = [one for item in items for one in expanded(item, storage_options)]
     for at, item in enumerate(items):
-        name, frame = open_table(item, at)
+        name, frame = open_table(item, at, storage_options)
         add = _add_long if {"metric", "value"} <= set(frame.columns) else _add_wide
         add(cells, name, frame)
     return cells.joined(list(metrics))

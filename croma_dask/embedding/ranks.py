@@ -26,6 +26,7 @@ _MAX_DECIMALS = 15
 def rank_embeddings(
     table: Any, *, families: Mapping[str, Sequence[str]] | None = None,
     weights: Mapping[str, float] | None = None, decimals: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:  # fmt: skip
     """Rank methods by their metrics on one or several data sets.
 
@@ -51,6 +52,8 @@ def rank_embeddings(
         Round values to so many decimals before they are ranked. Values that differ by less than
         what anybody would call a difference then tie; the attribute `order_changed` says whether
         that changes the final order.
+    storage_options
+        Options of the fsspec file system of tables at URLs.
 
     Returns
     -------
@@ -82,7 +85,7 @@ def rank_embeddings(
     """
     how = check_families(families, weights)
     how_fine = _checked_decimals(decimals)
-    scores = read_scores(table, how.metrics)
+    scores = read_scores(table, how.metrics, storage_options)
     _warn_thin(scores, how)
     found = all_ranks(scores.value, how)
     attrs: dict[str, str | int | float] = {}

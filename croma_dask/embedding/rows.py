@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from croma_dask.cohort.manifest import Coded
+from croma_dask.cohort.manifest import Coded, id_length
 from croma_dask.cohort.store import StoredCohort
 from croma_dask.cohort.text import factorize_text, to_text
 from croma_dask.embedding.subsample import stratified_subsample, subsample_note
@@ -66,11 +66,14 @@ class Rows:
         Rows of the manifest.
     bio, batch
         Rows of the metrics of labels, and of batches; None where none was asked for.
+    id_length
+        Characters of an id, on average.
     """
 
     n_rows: int
     bio: GroupRows | None
     batch: GroupRows | None
+    id_length: float
 
 
 def choose_rows(
@@ -127,7 +130,7 @@ def choose_rows(
             _rows(used), _taken(labels, names, used), _taken(batches, batch_names, used)
         )
         mixing_rows = _sampled(mixing_rows, batch_max_cells)
-    return Rows(n, bio_rows, mixing_rows)
+    return Rows(n, bio_rows, mixing_rows, id_length(manifest, "sample_id"))
 
 
 def read_text(

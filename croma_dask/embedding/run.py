@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from croma_dask.approximate import Approximation
+from croma_dask.cohort.manifest import id_length
 from croma_dask.embedding.evaluate import evaluate_embedding
 from croma_dask.embedding.failures import failed_scores
 from croma_dask.embedding.input_data import InputData, naming, open_input
@@ -20,7 +20,7 @@ from croma_dask.embedding.outcome import BIO_METRICS, Scores
 from croma_dask.embedding.request import Request
 from croma_dask.embedding.rows import Rows, choose_rows, read_text
 from croma_dask.embedding.sources import columns_of, key_of, rows_by_batch, sources_of
-from croma_dask.embedding.table_files import Clustering, write_combined
+from croma_dask.embedding.table_files import Clustering, Outdir, write_combined
 from croma_dask.embedding.table_record import read_sample, write_sample
 from croma_dask.embedding.table_stale import drop_stale, read_all, read_sources
 from croma_dask.embedding.tables import GROUPS, Group
@@ -39,7 +39,7 @@ _GROUP_OF: dict[str, Group] = {
 
 
 def run_inputs(
-    inputs: Sequence[EmbeddingInput], request: Request, outdir: str | os.PathLike[str],
+    inputs: Sequence[EmbeddingInput], request: Request, outdir: Outdir,
     options: Options, client: Any = None, *, key: str | None = None, force: bool = False,
     samples: bool = True, storage_options: Mapping[str, Any] | None = None,
     how: Approximation | None = None,
@@ -52,18 +52,18 @@ def run_inputs(
         What to score, and for what; checked by
         :func:`croma_dask.embedding.input_checks.check_inputs`.
     outdir
-        Folder of the tables.
+        Folder of the tables, as :func:`croma_dask.embedding.table_files.check_outdir` returns it.
     options, client
         As of :func:`croma_dask.embedding_benchmark`.
     key
         Which array of an h5ad file is the embedding, as of
-        :func:`croma_dask.embedding.input_data.open_h5ad`.
+        :func:`croma_dask.embedding.input_data.opened_h5ad`.
     force
         Score again what an earlier run has left there.
     samples
         Whether what is yielded has the values and names of single rows; without them it is small.
     storage_options
-        Options of the file system of a store's URL.
+        Options of the file system of URLs.
     how
         An approximate index for the lists of any label; None for exact ones. That of a file is
         built anew and goes with the run, that of a store lies beside it.
@@ -125,7 +125,7 @@ def _small(scores: Scores) -> Scores:
 
 
 def _of_tables(
-    scores: Scores, outdir: str | os.PathLike[str], clustering: Clustering,
+    scores: Scores, outdir: Outdir, clustering: Clustering,
     sources: Mapping[Group, Mapping[str, Any]],
 ) -> Scores:  # fmt: skip
     """Take what the combined tables say of an input: all that was ever found of this data."""
@@ -149,7 +149,7 @@ class _InputRun:
     data: InputData
     request: Request
     how: Approximation | None
-    outdir: str | os.PathLike[str]
+    outdir: Outdir
     options: Options
     client: Any
     sources: Mapping[Group, Mapping[str, Any]]
@@ -185,7 +185,8 @@ class _InputRun:
                 labels=label, groups_of=_GROUP_OF, sources=self.sources,
             )  # fmt: skip
             scores = scores if kept is None else _joined(kept, scores, request)
-        return Evaluated(scores, data.n_rows, data.sample_id, label, batch)
+        length = id_length(data.manifest, "sample_id")
+        return Evaluated(scores, data.n_rows, data.sample_id, label, batch, length)
 
     def _drop_stale(self, keys: Mapping[Group, str]) -> None:
         """Delete tables of metrics that are not asked for now, and are of what is no more."""

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from croma_dask.embedding.outcome import Scores
+from croma_dask.outward import visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +23,7 @@ def benchmark_summary(scores: Scores) -> str:
         title += f": {counts.n_cells:,} x {counts.n_dims:,}, {counts.n_labels:,} labels"
     if scores.batch is not None:
         title += f", {scores.batch.n_batches:,} batches"
-    lines = [title]
+    lines = [visible(title)]
     for name, outcome in scores.outcomes.items():
         lines.append(_line(name, outcome.value, outcome.status))
     return "\n".join(lines)
@@ -35,7 +36,7 @@ def result_summary(result: xr.Dataset) -> str:
         for method in result["method"].values:
             # As a mapping: method= is an argument of sel itself.
             one = result.sel({"dataset": dataset, "method": method})
-            lines.append(f"{dataset} by {method}")
+            lines.append(visible(f"{dataset} by {method}"))
             for metric in result["metric"].values:
                 at = one.sel(metric=metric)
                 lines.append(_line(str(metric), float(at["value"]), str(at["status"].item())))
@@ -44,7 +45,7 @@ def result_summary(result: xr.Dataset) -> str:
 
 def _line(name: str, value: float, status: str) -> str:
     number = "-" if math.isnan(value) else f"{value:.4f}"
-    return f"  {name:<9}{number:>8}" + ("" if status == "ok" else f"   {status}")
+    return visible(f"  {name:<9}{number:>8}" + ("" if status == "ok" else f"   {status}"))
 
 
 def benchmark_frame(result: xr.Dataset) -> pd.DataFrame:

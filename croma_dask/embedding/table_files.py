@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from croma_dask.cohort.location import Location
+from croma_dask.cohort.remote_path import RemotePath, check_writable
 from croma_dask.embedding.inputs import check_names
 from croma_dask.embedding.outcome import Scores
 from croma_dask.embedding.tables import (
@@ -28,12 +29,19 @@ from croma_dask.errors import SchemaError
 from croma_dask.whole_files import write_lines
 
 __all__ = [
-    "Clustering", "Places", "Texts", "check_outdir", "write_combined", "write_predictions",
+    "AnyPath", "Clustering", "Outdir", "Places", "Texts", "check_outdir", "write_combined",
+    "write_predictions",
 ]  # fmt: skip
 
 log = logging.getLogger("croma_dask")
 
 Clustering = Literal["leiden", "kmeans"]
+
+AnyPath = Path | RemotePath
+"""A file or folder on this machine, or at a URL."""
+
+Outdir = str | os.PathLike[str] | RemotePath
+"""Folder of the results, as :func:`check_outdir` returns it."""
 
 Texts = Sequence[Any] | NDArray[Any] | Callable[[int, int], Sequence[Any] | NDArray[Any]]
 """One text a row of the manifest: all of them, or a function that reads rows lo to hi."""
@@ -52,53 +60,59 @@ class Places:
         What the clusters were made by: part of the names of folders and files.
     """
 
-    def __init__(self, outdir: str | os.PathLike[str], clustering: Clustering) -> None:
-        self.root = Path(outdir) / "benchmark"
+    def __init__(self, outdir: Outdir, clustering: Clustering) -> None:
+        place = outdir if isinstance(outdir, RemotePath) else Path(outdir)
+        self.root: AnyPath = place / "benchmark"
         self.clustering = clustering
 
     def folder(self, group: Group) -> str:
         """Name of a group of metrics with that of the clustering, as it is part of paths."""
         return f"{group}_leiden" if self.clustering == "leiden" else group
 
-    def metrics(self, group: Group, method: str, sample: str) -> Path:
+    def metrics(self, group: Group, method: str, sample: str) -> AnyPath:
         """Long table of one embedding."""
         check_names(sample=sample, method=method)
         return self.root / f"{self.folder(group)}_metrics" / method / f"{sample}_{method}.csv"
 
-    def predictions(self, method: str, sample: str) -> Path:
+    def predictions(self, method: str, sample: str) -> AnyPath:
         """Clusters of the rows of one embedding."""
         check_names(sample=sample, method=method)
         name = f"{sample}_{method}_{self.clustering}_labels.tsv"
         return self.root / f"{self.folder('bio_conservation')}_predictions" / method / name
 
-    def combined(self, group: Group, method: str, shape: Literal["long", "wide"]) -> Path:
+    def combined(self, group: Group, method: str, shape: Literal["long", "wide"]) -> AnyPath:
         """Table of all embeddings of a method."""
         check_names(method=method)
         return self.root / f"{method}_{self.folder(group)}_metrics_{shape}.csv"
 
-    def record(self, method: str, sample: str) -> Path:
+    def record(self, method: str, sample: str) -> AnyPath:
         """Folder of what is needed to go on from the tables: hidden, as no one else reads it."""
         check_names(sample=sample, method=method)
         return self.root / ".croma" / self.clustering / method / f"{sample}_{method}"
 
 
-def check_outdir(outdir: str | os.PathLike[str]) -> str:
+def check_outdir(
+    outdir: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+) -> str | RemotePath:
     """Make the folder of the results, and make sure that tables can be written to it.
 
     Returns
     -------
-    str
-        Its absolute path.
+    str or RemotePath
+        Its absolute path; or the URL, with its options.
 
     Raises
     ------
     SchemaError
-        It is a URL, a file, or nothing can be written there.
+        It is a file, or nothing can be written there.
+    StoreError
+        Nothing can be written to the URL.
     """
-    place = Location.of(outdir)
+    place = Location.of(outdir, storage_options)
     if not place.is_local:
-        raise SchemaError(f"{outdir}: tables go to a folder of this machine (--output-dir), no URL")
-    root = Places(place.url, "leiden").root
+        check_writable(place.joined("benchmark"))
+        return RemotePath(place)
+    root = Path(place.url) / "benchmark"
     try:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=root):
@@ -110,7 +124,7 @@ def check_outdir(outdir: str | os.PathLike[str]) -> str:
 
 
 def write_predictions(
-    path: Path, scores: Scores, *, clustering: Clustering, ids: Texts, labels: Texts
+    path: AnyPath, scores: Scores, *, clustering: Clustering, ids: Texts, labels: Texts
 ) -> str:
     """Write the cluster of every row that was clustered, and return the digest of the file.
 
@@ -165,12 +179,12 @@ def _block(texts: Texts, lo: int, hi: int, n: int, what: str) -> list[Any]:
 
 
 def write_combined(
-    outdir: str | os.PathLike[str],
+    outdir: Outdir,
     method: str,
     scores: Sequence[Scores],
     *,
     clustering: Clustering,
-) -> list[Path]:
+) -> list[AnyPath]:
     """Write the tables of all embeddings of a method: of each group a long and a wide one.
 
     Parameters
@@ -186,7 +200,7 @@ def write_combined(
 
     Returns
     -------
-    list of Path
+    list of Path or RemotePath
         What was written. A group that none of them has metrics of gets no tables.
 
     Raises
@@ -201,7 +215,7 @@ def write_combined(
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise SchemaError(f"method {method!r} has sample {twice[0]!r} more than once")
-    written = []
+    written: list[AnyPath] = []
     for group in GROUPS:
         frames = [frame for one in scores if len(frame := long_table(one, group))]
         if not frames:
@@ -220,11 +234,12 @@ def write_combined(
 
 def _tell_others(places: Places, group: Group, method: str, names: Sequence[str]) -> None:
     """Say that there are tables of other embeddings: whoever added one may miss the others."""
-    mine = {places.metrics(group, method, name) for name in names}
-    others = sorted(set(next(iter(mine)).parent.glob("*.csv")) - mine)
+    mine = {places.metrics(group, method, name).name for name in names}
+    folder = places.metrics(group, method, names[0]).parent
+    others = sorted({path.name for path in folder.glob("*.csv")} - mine)
     if others:
         log.warning(
             "%s tables of method %s: of the embeddings that this run names (%d), and not of others "
             "that are in %s (%d); name all of them in one run, what is done is not scored again",
-            group, method, len(names), others[0].parent, len(others),
+            group, method, len(names), folder, len(others),
         )  # fmt: skip

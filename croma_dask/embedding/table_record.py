@@ -11,17 +11,22 @@ another one is not left beside them.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from croma_dask.embedding.outcome import Scores
-from croma_dask.embedding.table_files import Clustering, Places, Texts, write_predictions
+from croma_dask.embedding.table_files import (
+    AnyPath,
+    Clustering,
+    Outdir,
+    Places,
+    Texts,
+    write_predictions,
+)
 from croma_dask.embedding.table_sections import (
     Section,
     Unfit,
@@ -45,7 +50,7 @@ _PREDICTIONS = "predictions"
 
 
 def write_sample(
-    outdir: str | os.PathLike[str],
+    outdir: Outdir,
     scores: Scores,
     *,
     clustering: Clustering,
@@ -55,7 +60,7 @@ def write_sample(
     arrays: bool = True,
     groups_of: Mapping[str, Group] | None = None,
     sources: Mapping[Group, Mapping[str, Any]] | None = None,
-) -> list[Path]:
+) -> list[AnyPath]:
     """Write the tables of one embedding, and the record that a later run goes on from.
 
     Parameters
@@ -85,7 +90,7 @@ def write_sample(
 
     Returns
     -------
-    list of Path
+    list of Path or RemotePath
         The tables that were written.
 
     Raises
@@ -98,7 +103,7 @@ def write_sample(
     clustered = scores.predictions is not None
     if clustered and (ids is None or labels is None):
         raise ValueError("predictions are written with the ids and labels of their rows")
-    written = []
+    written: list[AnyPath] = []
     kept: dict[str, NDArray[Any]] = {}
     if arrays:
         kept |= scores.sample_values
@@ -187,7 +192,7 @@ def _tell_replaced(scores: Scores, group: Group, sections: Mapping[str, Any]) ->
 
 
 def read_sample(
-    outdir: str | os.PathLike[str],
+    outdir: Outdir,
     dataset: str,
     method: str,
     *,
@@ -237,13 +242,19 @@ def read_sample(
     return found if found.outcomes else None
 
 
-def _load(section: Section, folder: Path) -> dict[str, NDArray[Any]]:
+def _load(section: Section, folder: AnyPath) -> dict[str, NDArray[Any]]:
     paths = check_arrays(section, folder)
     try:
-        return {name: np.load(path, allow_pickle=False) for name, path in paths.items()}
+        return {name: _load_array(path) for name, path in paths.items()}
     except ValueError as err:
         raise Unfit(f"its record is damaged ({err})") from err
 
 
-def _write_array(path: Path, array: NDArray[Any]) -> str:
+def _load_array(path: AnyPath) -> NDArray[Any]:
+    with path.open("rb") as file:
+        array: NDArray[Any] = np.load(file, allow_pickle=False)
+    return array
+
+
+def _write_array(path: AnyPath, array: NDArray[Any]) -> str:
     return write_whole(path, lambda file: np.save(file, array, allow_pickle=False))

@@ -6,15 +6,17 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from croma_dask import formats
 from croma_dask.embedding.inputs import check_names
 from croma_dask.embedding.outcome import Counts, Outcome, Scores
-from croma_dask.embedding.table_files import Places
+from croma_dask.embedding.table_files import AnyPath, Places
 from croma_dask.embedding.tables import Group
+from croma_dask.errors import StoreError
+from croma_dask.fingerprint import text_digest
 from croma_dask.whole_files import digest_of, write_lines
 
 __all__ = [
@@ -23,8 +25,6 @@ __all__ = [
 ]  # fmt: skip
 
 log = logging.getLogger("croma_dask")
-
-_FORMAT = 1
 
 
 class Unfit(Exception):
@@ -57,7 +57,7 @@ class Section:
 
 
 def read_section(
-    section: Any, key: str, files: Mapping[str, Path], wanted: Sequence[str] | None = None
+    section: Any, key: str, files: Mapping[str, AnyPath], wanted: Sequence[str] | None = None
 ) -> Section:
     """Take what the record holds of a group, if it is of the same run and its tables are there.
 
@@ -101,11 +101,14 @@ def read_section(
             outcomes, Counts(**section["counts"]), None if arrays is None else dict(arrays),
             section["predictions"], dict(section["attrs"]),
         )  # fmt: skip
+    except StoreError:
+        # It cannot be told what is there: what is would be computed again, and replaced.
+        raise
     except (KeyError, TypeError, ValueError, AttributeError) as err:
         raise Unfit(f"its record is damaged ({err})") from err
 
 
-def check_arrays(section: Section, folder: Path) -> dict[str, Path]:
+def check_arrays(section: Section, folder: AnyPath) -> dict[str, AnyPath]:
     """Paths of the values of rows that a section has, which are as they were written.
 
     Raises
@@ -125,7 +128,7 @@ def check_arrays(section: Section, folder: Path) -> dict[str, Path]:
     return paths
 
 
-def _check(path: Path, digest: str) -> None:
+def _check(path: AnyPath, digest: str) -> None:
     try:
         same = digest_of(path) == digest
     except OSError as err:
@@ -134,13 +137,13 @@ def _check(path: Path, digest: str) -> None:
         raise Unfit(f"{path.name} was changed")
 
 
-def array_path(folder: Path, name: str) -> Path:
+def array_path(folder: AnyPath, name: str) -> AnyPath:
     """Path of the values of rows of a name."""
     check_names(array=name)
     return folder / f"{name}.npy"
 
 
-def files_of(places: Places, group: Group, method: str, dataset: str) -> dict[str, Path]:
+def files_of(places: Places, group: Group, method: str, dataset: str) -> dict[str, AnyPath]:
     """Tables of a group of metrics, by what the record calls them."""
     files = {"metrics": places.metrics(group, method, dataset)}
     if group == "bio_conservation":
@@ -148,16 +151,42 @@ def files_of(places: Places, group: Group, method: str, dataset: str) -> dict[st
     return files
 
 
-def read_sections(folder: Path) -> dict[str, Any]:
-    """Sections of a record by group; none where there is no record that can be read."""
+def read_sections(folder: AnyPath) -> dict[str, Any]:
+    """Sections of a record by group; none where there is no record that can be read.
+
+    Raises
+    ------
+    StoreError
+        A newer release wrote it, or nobody can tell what is at its URL.
+    """
+    path = folder / "record.json"
     try:
-        record = json.loads((folder / "record.json").read_bytes())
-        return dict(record["groups"]) if record["format"] == _FORMAT else {}
+        record = json.loads(path.read_bytes())
+        version, groups = record["format"], dict(record["groups"])
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError) as err:
-        log.info("%s cannot be read (%s)", folder / "record.json", err)
+    except StoreError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as err:
+        log.info("%s cannot be read (%s)", path, err)
         return {}
+    formats.check("record", version, str(path))
+    return {group: _whole(section, path) for group, section in groups.items()}
+
+
+def _whole(section: Any, path: AnyPath) -> Any:
+    """Section of a record, or an empty one where it is not what was written.
+
+    Its values and notes are in no other file that has a digest. Those that earlier releases wrote
+    have none either.
+    """
+    if not isinstance(section, dict) or "digest" not in section:
+        return section
+    content = {name: value for name, value in section.items() if name != "digest"}
+    if section["digest"] == _digest(content):
+        return section
+    log.info("%s: a section does not match its digest", path)
+    return {}
 
 
 def add_section(found: Scores, group: Group, section: Section) -> None:
@@ -170,14 +199,23 @@ def add_section(found: Scores, group: Group, section: Section) -> None:
         found.batch = section.counts
 
 
-def write_sections(folder: Path, sections: Mapping[str, Any]) -> None:
+def write_sections(folder: AnyPath, sections: Mapping[str, Any]) -> None:
     """Write the record of all groups."""
     # Floats in JSON are written as Python's repr writes them, and so come back bit-equal.
-    text = json.dumps({"format": _FORMAT, "groups": sections}, indent=1, default=_plain)
+    groups = json.loads(json.dumps(sections, default=_plain))
+    for section in groups.values():
+        if isinstance(section, dict):
+            section.pop("digest", None)
+            section["digest"] = _digest(section)
+    text = json.dumps({"format": formats.VERSIONS["record"], "groups": groups}, indent=1)
     write_lines(folder / "record.json", [text, "\n"])
 
 
-def delete_unused_arrays(folder: Path, sections: Mapping[str, Any]) -> None:
+def _digest(section: Mapping[str, Any]) -> str:
+    return text_digest(json.dumps(section, sort_keys=True))
+
+
+def delete_unused_arrays(folder: AnyPath, sections: Mapping[str, Any]) -> None:
     """Delete values of rows that no section names any more."""
     used: set[str] = set()
     for section in sections.values():

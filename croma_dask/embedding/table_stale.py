@@ -7,12 +7,11 @@ and tables of another embedding by the same name are not left beside new ones.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from croma_dask.embedding.outcome import Scores
-from croma_dask.embedding.table_files import Clustering, Places
+from croma_dask.embedding.table_files import Clustering, Outdir, Places
 from croma_dask.embedding.table_sections import (
     Unfit,
     add_section,
@@ -30,7 +29,7 @@ log = logging.getLogger("croma_dask")
 
 
 def read_all(
-    outdir: str | os.PathLike[str], dataset: str, method: str, *, clustering: Clustering,
+    outdir: Outdir, dataset: str, method: str, *, clustering: Clustering,
     keys: Mapping[Group, str],
 ) -> Scores:  # fmt: skip
     """Read every metric of one embedding that the record holds under today's keys.
@@ -59,7 +58,7 @@ def read_all(
 
 
 def read_sources(
-    outdir: str | os.PathLike[str], dataset: str, method: str, *, clustering: Clustering
+    outdir: Outdir, dataset: str, method: str, *, clustering: Clustering
 ) -> dict[Group, dict[str, Any]]:
     """Read what each group that the record holds was computed from.
 
@@ -79,7 +78,7 @@ def read_sources(
 
 
 def drop_stale(
-    outdir: str | os.PathLike[str], dataset: str, method: str, *, clustering: Clustering,
+    outdir: Outdir, dataset: str, method: str, *, clustering: Clustering,
     keys: Mapping[Group, str], groups: Sequence[Group],
 ) -> list[Group]:  # fmt: skip
     """Delete the tables of groups of metrics that are not of what they would be of today.

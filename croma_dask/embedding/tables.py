@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from croma_dask.embedding.outcome import BATCH_METRICS, BIO_METRICS, Counts, Scores
 from croma_dask.errors import SchemaError
+from croma_dask.outward import guarded
 
 __all__ = [
     "CONTROLS", "GROUPS", "LONG_COLUMNS", "Group", "counts_of", "frame_lines", "long_table",
@@ -149,27 +150,26 @@ def table_lines(
     r"""Write rows as the lines of a table.
 
     Floats are written so that ``float`` reads them back as the same bits (pandas before 3 does so
-    with ``float_precision="round_trip"`` only), NaN as nothing. A text is in quotes only where it
-    holds the separator, a quote or the end of a line; Python's own writer leaves a lone ``\r`` bare
-    in some versions (3.11 does, 3.13 does not), and readers take that for the end of the row.
+    with ``float_precision="round_trip"`` only); NaN, None and NA as nothing. A text that a
+    spreadsheet would take for a formula has an apostrophe before it
+    (:func:`croma_dask.outward.guarded`). A text is in quotes only where it holds the separator, a
+    quote or the end of a line; Python's own writer leaves a lone ``\r`` bare in some versions (3.11
+    does, 3.13 does not), and readers take that for the end of the row.
 
     Yields
     ------
     str
         The header, then a line for every row, each ending in a line feed.
     """
-    # A text that begins with = + - @ stays as it is. A spreadsheet may take it for a formula, and
-    # an apostrophe before it would keep it from that, but barcodes, labels and samples are keys:
-    # changed ones would join with no other table, and scfoundry's scorer writes them unchanged.
-    # Control characters, the other half of that trick, are refused in names and gone from notes.
     special = re.compile(f'[{separator}"\r\n]')
 
     def cell(value: Any) -> str:
         if isinstance(value, str):
-            return '"' + value.replace('"', '""') + '"' if special.search(value) else value
+            text = guarded(value)
+            return '"' + text.replace('"', '""') + '"' if special.search(text) else text
         if isinstance(value, float):
             return "" if math.isnan(value) else float.__repr__(value)
-        return str(value)
+        return "" if value is None or value is pd.NA else str(value)
 
     yield separator.join(map(cell, columns)) + "\n"
     for row in rows:

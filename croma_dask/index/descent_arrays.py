@@ -194,7 +194,7 @@ def read(
         raise damaged(name, f"has shape {tuple(array.shape)}, expected {shape}")
     try:
         return np.ascontiguousarray(array[rows], dtype)
-    except (OSError, ValueError, RuntimeError) as err:  # of a Zarr array: a chunk that is damaged
+    except (OSError, ValueError, TypeError, RuntimeError, MemoryError) as err:  # what codecs raise
         raise damaged(name, f"cannot be read ({err})") from err
 
 

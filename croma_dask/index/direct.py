@@ -12,6 +12,7 @@ import numpy as np
 from croma_dask.index.finish import (
     Delivered,
     certify,
+    copied_at_once,
     deliver,
     in_scope_order,
     replace_failing,
@@ -27,9 +28,6 @@ from croma_dask.index.tournament import rounds
 from croma_dask.kernels.frame import Frame
 
 __all__ = ["search_resident"]
-
-_AT_ONCE = 1024
-"""Failing rows searched again together: their rows are copied."""
 
 
 def search_resident(
@@ -96,7 +94,7 @@ def search_resident(
             found = deliver(lists[i], distance, spec)
             failing = certify(ranges[i], lists[i], found, spec)
             loaders = [functools.partial(ranges.__getitem__, j) for j in range(len(ranges))]
-            for part in failing.parts(_AT_ONCE):
+            for part in failing.parts(copied_at_once(ranges[i])):
                 again, _ = second_look(ranges[i], part, loaders, spec, buffer())
                 replace_failing(found, part, again, spec)
             return in_scope_order(ranges[i], found), int(failing.rows.size)

@@ -12,17 +12,26 @@ from croma_dask.index.ranges import Range
 from croma_dask.index.spec import ListSpec
 from croma_dask.index.sweep import TILE_COLUMNS, TILE_ROWS
 from croma_dask.kernels.order import nearest_first
+from croma_dask.kernels.products import products
 from croma_dask.kernels.typing import F32, F64, I32
 
 __all__ = [
     "Delivered",
     "Failing",
     "certify",
+    "copied_at_once",
     "deliver",
     "in_scope_order",
     "replace_failing",
     "second_look",
 ]
+
+
+_COPIED = 8 << 20
+"""Bytes of failing rows that are copied to be searched again together."""
+
+_FEWEST = 64
+"""Of them, however long they are: each time all others are looked through."""
 
 
 @dataclass
@@ -106,6 +115,11 @@ def certify(home: Range, lists: Lists, found: Delivered, spec: ListSpec) -> Fail
     return Failing(rows, np.ascontiguousarray(reach[:, rows]))
 
 
+def copied_at_once(home: Range, room: int = _COPIED) -> int:
+    """How many failing rows of a range are searched again together: `room` bytes of copies."""
+    return max(_FEWEST, room // ((home.x.itemsize + 4) * home.x.shape[1] + 64))
+
+
 def second_look(
     home: Range,
     failing: Failing,
@@ -142,7 +156,7 @@ def second_look(
             for j0 in range(0, len(partner), TILE_COLUMNS):
                 j1 = min(len(partner), j0 + TILE_COLUMNS)
                 tile = buffer[: (i1 - i0) * (j1 - j0)].reshape(i1 - i0, j1 - j0)
-                np.matmul(centred[i0:i1], partner.centred[j0:j1].T, out=tile)
+                products(centred[i0:i1], partner.centred[j0:j1], tile)
                 measured += scan_band(
                     tile, i0, j0,
                     x, norm, half, label, confounder, group,

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
-from croma_dask.errors import SchemaError, StoreError, name_items
+from croma_dask import formats
+from croma_dask.cohort.checksums import ATTR, check_layout
+from croma_dask.cohort.location import Location
+from croma_dask.cohort.outside import check_links
+from croma_dask.cohort.transfer import is_unfinished
+from croma_dask.errors import StoreError, name_items
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -21,15 +26,18 @@ __all__ = [
     "NOT_WRITTEN",
     "Key",
     "Part",
-    "foreign",
-    "local_path",
+    "check_kept",
     "open_neighbors",
+    "refuse",
     "standing",
 ]
 
 FORMAT = "croma-dask neighbors"
-FORMAT_VERSION = 1
+FORMAT_VERSION = formats.VERSIONS["neighbors"]
 WRITING, COMPLETE = "writing", "complete"
+MEND = "remove the folder and score again"
+_COUNTS = ("n_rows", "k", "m", "n_tiles", "n_zero_rows")
+_TEXTS = ("global_id", "typed_id", "typed_fingerprint")
 _KEPT = ("complete", "unfinished", "version")
 """What :func:`standing` says of a folder of kept neighbours, whatever became of it."""
 
@@ -102,81 +110,118 @@ _ATTRS = {
 }
 
 
-def standing(path: Path) -> tuple[str, dict[str, Any]]:
+def standing(place: Location) -> tuple[str, dict[str, Any]]:
     """Look at what lies at a place.
 
     Returns
     -------
     status, attrs
-        ``nothing``, ``foreign``, ``version`` (of another layout), ``unfinished``, ``complete``.
+        ``nothing``, ``foreign``, ``version`` (none that this release reads), ``unfinished``,
+        ``complete``.
     """
     try:
-        if not os.listdir(path):
-            return "nothing", {}
-        attrs = json.loads((path / "zarr.json").read_bytes()).get("attributes", {})
-    except FileNotFoundError:
-        return ("foreign" if path.exists() else "nothing"), {}
-    except (OSError, ValueError, AttributeError):
+        # What a link leads to is not this place's own, whoever named the place.
+        if place.is_local and os.path.islink(os.path.join(place.url, "zarr.json")):
+            return "foreign", {}
+        raw = place.read_bytes("zarr.json")
+        if raw is None and is_unfinished(place):
+            return "unfinished", {}
+        if raw is None:
+            return ("foreign" if place.is_file() or place.names() else "nothing"), {}
+        attrs = json.loads(raw).get("attributes", {})
+    except (OSError, ValueError, AttributeError, RecursionError) as err:
+        if isinstance(err, StoreError):
+            raise
         return "foreign", {}
-    if attrs.get("format") != FORMAT:
+    if not isinstance(attrs, dict) or attrs.get("format") != FORMAT:
         return "foreign", {}
-    if attrs.get("format_version") != FORMAT_VERSION:
+    if not formats.is_read("neighbors", attrs.get("format_version")):
         return "version", attrs
     return ("complete" if attrs.get("status") == COMPLETE else "unfinished"), attrs
 
 
-def foreign(path: Path) -> StoreError:
-    """Return the error for a place that holds something else."""
-    models = _models_in(path)
+def refuse(place: Location) -> None:
+    """Refuse a place that holds something else, or what a newer release has kept.
+
+    Raises
+    ------
+    StoreError
+        Says what is there.
+    """
+    status, attrs = standing(place)
+    if status == "foreign":
+        raise _foreign(place)
+    if status == "version":
+        formats.check("neighbors", attrs.get("format_version"), str(place))
+
+
+def check_kept(place: Location) -> None:
+    """Check that the metadata of finished neighbours are those that were written.
+
+    Raises
+    ------
+    StoreError
+        They are damaged.
+    """
+    check_links(place)
+    check_layout(place, "neighbors", FORMAT, MEND, deep=place.is_local)
+    attrs = place.node_attributes()
+    bad = [name for name in _COUNTS if not _is_count(attrs.get(name))]
+    bad += [name for name in _TEXTS if not isinstance(attrs.get(name), str)]
+    if bad:
+        raise StoreError(
+            f"{place} is damaged: its attribute {bad[0]!r} is {attrs.get(bad[0])!r:.60}; {MEND}"
+        )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _foreign(place: Location) -> StoreError:
+    models = _models_in(place)
     if models:
-        return StoreError(f"{path} {models}, or another place")
+        return StoreError(f"{place} {models}, or another place")
     return StoreError(
-        f"{path} exists and holds no neighbours that croma-dask has kept, so it is left alone; "
+        f"{place} exists and holds no neighbours that croma-dask has kept, so it is left alone; "
         "name another place"
     )
 
 
-def _models_in(path: Path) -> str:
+def _models_in(place: Location) -> str:
     """Say whose neighbours a folder of a panel holds, and how one's are named; "" of any other.
 
     Only metadata of the folders in it is read.
     """
     try:
-        if (path / "zarr.json").exists() or not path.is_dir():
+        names = place.names()
+        if "zarr.json" in names:
             return ""
-        there = sorted(one.name for one in path.iterdir() if standing(one)[0] in _KEPT)
+        folders = [place.joined(name) for name in names]
+        there = sorted(
+            one.name
+            for one in folders
+            if not (one.is_local and os.path.islink(one.url)) and standing(one)[0] in _KEPT
+        )
     except OSError:
         return ""
     if not there:
         return ""
     named = name_items([unquote(name) for name in there])
-    return f"holds the neighbours of {named}, a folder each: name one, as {path / there[0]}"
+    return f"holds the neighbours of {named}, a folder each: name one, as {place.joined(there[0])}"
 
 
-def local_path(path: str | os.PathLike[str]) -> Path:
-    """Return the place of kept neighbours: a local folder, so that it can be replaced at once.
-
-    Raises
-    ------
-    SchemaError
-        A URL.
-    """
-    text = os.fspath(path)
-    if "://" in text:
-        raise SchemaError(
-            f"neighbours are kept in a local folder, found {text!r}: an object store cannot "
-            "replace a folder at once"
-        )
-    return Path(os.path.abspath(os.path.expanduser(text)))
-
-
-def open_neighbors(path: str | os.PathLike[str]) -> xr.Dataset:
+def open_neighbors(
+    path: str | os.PathLike[str] | Location, *, storage_options: Mapping[str, Any] | None = None
+) -> xr.Dataset:
     """Open the neighbours that ``score(..., keep_neighbors=path)`` has left, lazily.
 
     Parameters
     ----------
     path
-        Local folder.
+        Folder or URL.
+    storage_options
+        Options of the fsspec file system of a URL.
 
     Returns
     -------
@@ -193,7 +238,7 @@ def open_neighbors(path: str | os.PathLike[str]) -> xr.Dataset:
     Raises
     ------
     StoreError
-        There are no kept neighbours, or they are unfinished or of another layout version; or the
+        There are no kept neighbours, or they are unfinished or of a newer version; or the
         folder is that of several models, each of which has a folder in it.
 
     Notes
@@ -203,18 +248,36 @@ def open_neighbors(path: str | os.PathLike[str]) -> xr.Dataset:
     """
     import xarray as xr
 
-    place = local_path(path)
+    place = Location.of(path, storage_options)
     status, attrs = standing(place)
+    if status == "version":
+        formats.check("neighbors", attrs.get("format_version"), str(place))
     problem = {
         "nothing": "there is nothing here",
         "foreign": "this holds no neighbours that croma-dask has kept",
         "unfinished": "these neighbours were not finished",
-        "version": f"these neighbours have the layout version {attrs.get('format_version')}, and "
-        f"this release reads {FORMAT_VERSION}",
     }.get(status)
     models = _models_in(place) if status == "foreign" else ""
     if models:
         raise StoreError(f"{place} {models}")
     if problem is not None:
         raise StoreError(f"{place}: {problem}; score with keep_neighbors= (--keep-neighbors) first")
-    return xr.open_dataset(place, engine="zarr", chunks=None, consolidated=False)
+    check_kept(place)
+    store: Any = place.zarr_store(read_only=True)
+    if place.is_local:
+        from croma_dask.cohort.checked_store import CheckedStore
+
+        lists = [name for pair in ARRAYS.values() for name in pair]
+        store = CheckedStore(place.url, mend=MEND, complete=lists)
+    try:
+        found = xr.open_dataset(
+            store, engine="zarr", chunks=None, zarr_format=3, consolidated=not place.is_local
+        )
+        # It is of the folder, not of what it holds.
+        found.attrs.pop(ATTR, None)
+        return found
+    except (StoreError, PermissionError):
+        raise
+    # There is no telling what zarr and xarray raise on metadata that nobody foresaw.
+    except Exception as err:
+        raise StoreError(f"{place} is damaged: {err}; {MEND}") from err

@@ -7,7 +7,6 @@ import os
 import shutil
 import time
 import uuid
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,14 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from croma_dask import memory, schema
+from croma_dask.cohort.checksums import codecs, seal
 from croma_dask.cohort.design import Scope
+from croma_dask.cohort.location import Location
+from croma_dask.cohort.remote_path import check_writable
 from croma_dask.errors import MemoryLimitError, SchemaError
 from croma_dask.index import kept as layout
 from croma_dask.index.kept_lists import Kept
 from croma_dask.index.neighbors import Neighbors, grid_rows
 from croma_dask.index.profile import Profile
 from croma_dask.index.spec import ListSpec
-from croma_dask.index.swap import beside, put
+from croma_dask.temporary import private_root
+from croma_dask.whole_folders import beside, put
 
 if TYPE_CHECKING:
     import zarr
@@ -30,31 +33,43 @@ if TYPE_CHECKING:
 __all__ = ["check_place", "keep_neighbors"]
 
 
-def check_place(place: Path, n_rows: int, spec: ListSpec) -> None:
+def check_place(location: Location, n_rows: int, spec: ListSpec) -> None:
     """Check, before anything long runs, that neighbours can be kept at a place.
 
     Raises
     ------
     StoreError
-        Something else is there.
+        Something else is there, or what a newer release has kept.
     SchemaError
         Its folder is not there, or nothing may be written into it.
     MemoryLimitError
         The disk has no room for the lists.
     """
-    _not_foreign(place)
-    if not place.parent.is_dir():
-        raise SchemaError(f"the folder of {str(place)!r} does not exist; make it first")
-    if not os.access(place.parent, os.W_OK):
-        raise SchemaError(f"nothing may be written into the folder of {str(place)!r}")
+    layout.refuse(location)
+    if location.is_local:
+        folder = Path(location.url).parent
+        _check_folder(location)
+        advice = "name another place as keep_neighbors= (--keep-neighbors)"
+    else:
+        # They are written here first, and uploaded as a whole.
+        folder = Path(private_root())
+        check_writable(location)
+        advice = "set TMPDIR to a folder with more room"
     needed = n_rows * (12 * spec.n_global + 16 * spec.n_typed)
-    free = shutil.disk_usage(place.parent).free
+    free = shutil.disk_usage(folder).free
     if free < needed:
         raise MemoryLimitError(
             f"the neighbours to keep take {memory.format_bytes(needed)} on disk, and "
-            f"{str(place.parent)!r} has {memory.format_bytes(free)} free: name another place as "
-            "keep_neighbors= (--keep-neighbors)"
+            f"{str(folder)!r} has {memory.format_bytes(free)} free: {advice}"
         )
+
+
+def _check_folder(place: Location) -> None:
+    parent = Path(place.url).parent
+    if not parent.is_dir():
+        raise SchemaError(f"the folder of {place.url!r} does not exist; make it first")
+    if not os.access(parent, os.W_OK):
+        raise SchemaError(f"nothing may be written into the folder of {place.url!r}")
 
 
 def keep_neighbors(
@@ -118,8 +133,8 @@ def keep_neighbors(
                 names = ["k"] if part == "global" else ["m", "typed_fingerprint", *_COLUMNS]
                 attrs |= {name: old.attrs[name] for name in (*names, f"{part}_id")}
         attrs["created"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        _finish(partial, attrs | {"status": layout.COMPLETE})
-        put(partial, place, check=_not_foreign)
+        seal(Location.of(partial), attrs | {"status": layout.COMPLETE})
+        put(partial, place, check=lambda there: layout.refuse(Location.of(there)))
     return True
 
 
@@ -127,16 +142,11 @@ _COLUMNS = ("label_column", "confounder_column")
 """What the typed lists were searched for; empty where there are none."""
 
 
-def _not_foreign(place: Path) -> None:
-    if layout.standing(place)[0] == "foreign":
-        raise layout.foreign(place)
-
-
 def _take_over(old: Kept, part: layout.Part, partial: Path) -> bool:
     """Link the arrays of a part; says whether they are still those that were opened."""
     try:
         for name in layout.ARRAYS[part]:
-            shutil.copytree(old.path / name, partial / name, copy_function=_link)
+            shutil.copytree(Path(old.place.url, name), partial / name, copy_function=_link)
     except OSError as err:
         if old.holds(part):
             raise old.damaged(f"its {part} lists cannot be read ({err})") from err
@@ -151,19 +161,6 @@ def _group(partial: Path, attrs: dict[str, Any]) -> zarr.Group:
     return zarr.open_group(LocalStore(partial), mode="a", zarr_format=3, attributes=attrs)
 
 
-def _finish(partial: Path, attrs: dict[str, Any]) -> None:
-    """Consolidate the metadata and write the marker."""
-    import zarr
-    from zarr.storage import LocalStore
-
-    store = LocalStore(partial)
-    with warnings.catch_warnings():
-        # As for cohort stores: version 3 of Zarr does not describe this yet, and xarray uses it.
-        warnings.filterwarnings("ignore", message="Consolidated metadata is currently")
-        zarr.consolidate_metadata(store)
-    zarr.open_group(store, mode="r+", use_consolidated=True).attrs.put(attrs)
-
-
 def _write_scopes(root: zarr.Group, scopes: Sequence[Scope], profile: Profile) -> None:
     """Write what says which rows these are, and where the embedding has its centre."""
     starts = np.cumsum([0, *(len(scope) for scope in scopes)])[:-1].astype(np.int64)
@@ -173,7 +170,8 @@ def _write_scopes(root: zarr.Group, scopes: Sequence[Scope], profile: Profile) -
         _vector(root, "manifest_row", np.concatenate([scope.rows for scope in scopes]))
     names = root.create_array(
         "subset", shape=(len(scopes),), dtype="string", chunks=(len(scopes),), fill_value="",
-        dimension_names=("subset",), attributes={"long_name": "subset"},
+        compressors=codecs(compress=True), dimension_names=("subset",),
+        attributes={"long_name": "subset"},
     )  # fmt: skip
     names[:] = np.array([scope.name for scope in scopes], dtype=object)
 
@@ -182,7 +180,7 @@ def _vector(root: zarr.Group, name: str, values: Any) -> None:
     declared = schema.NEIGHBORS[name]
     stored = root.create_array(
         name, shape=values.shape, chunks=(max(1, min(values.size, 1 << 20)),), dtype=values.dtype,
-        fill_value=np.nan if values.dtype.kind == "f" else -1,
+        compressors=codecs(compress=True), fill_value=np.nan if values.dtype.kind == "f" else -1,
         dimension_names=declared.dims, attributes=declared.attrs(),
     )  # fmt: skip
     stored[:] = values
@@ -200,7 +198,8 @@ def _write_part(
         arrays.append(
             root.create_array(
                 name, shape=(n_rows, width), chunks=(max(1, min(n_rows, grid_rows(width))), width),
-                dtype=dtype, fill_value=layout.NOT_WRITTEN[dtype.kind], compressors=None,
+                dtype=dtype, fill_value=layout.NOT_WRITTEN[dtype.kind],
+                compressors=codecs(compress=False),
                 dimension_names=declared.dims, attributes=declared.attrs(),
             )
         )  # fmt: skip

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import shutil
-import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from croma_dask.cohort.checksums import codecs, seal
 from croma_dask.cohort.layout import chunk_rows_for
 from croma_dask.cohort.location import Location
-from croma_dask.errors import StoreError
+from croma_dask.index.build_place import look
 from croma_dask.index.graphs import graph_rows
 from croma_dask.index.partition import assign
 from croma_dask.index.recipe import Recipe
-from croma_dask.index.scratch import Scratch
 from croma_dask.index.source import RowSource, TakenRows
 from croma_dask.index.stored import (
     COMPLETE,
@@ -29,7 +24,6 @@ from croma_dask.index.stored import (
     FORMAT_VERSION,
     ROWS,
     WRITING,
-    read_attrs,
     read_frame,
     shard_name,
 )
@@ -61,70 +55,32 @@ class Work:
         return zarr.open_group(self.location.zarr_store(read_only=False), mode="r+")
 
 
-@contextlib.contextmanager
-def building(location: Location) -> Iterator[None]:
-    """Keep others from building at the same place meanwhile.
-
-    The lock is the kernel's, on a file beside the index, and goes with the process. At a URL there
-    is none: let one process build there.
+def prepare(
+    location: Location, key: dict[str, Any], source: RowSource, *, overwrite: bool, resume: bool
+) -> zarr.Group | None:
+    """Root of the index to write; None where the very one is there already.
 
     Raises
     ------
     StoreError
-        Another process is at it.
+        Something is there that may not be replaced.
     """
-    if not location.is_local:
-        yield
-        return
-    target = Path(location.url)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    folder = target.with_name(f".{target.name}.building")
-    lock = Scratch(str(folder)).lock()
-    if lock is None:
-        raise StoreError(
-            f"{location.url} is being built by another process; wait for it, or name another place"
-        )
-    with lock:
-        try:
-            yield
-        finally:
-            # While it is held: deleted afterwards it could be somebody else's.
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def prepare(
-    location: Location, key: dict[str, Any], source: RowSource, *, overwrite: bool, resume: bool
-) -> zarr.Group | None:
-    """Root of the index to write; None where the very one is there already."""
     import zarr
 
-    if location.is_file():
-        raise StoreError(f"{location.url} is a file; name another place for the index")
-    if location.names():
-        attrs = read_attrs(location)
-        if attrs.get("format") != FORMAT:
-            raise StoreError(
-                f"{location.url} exists and is no index, so it is left alone; name another place"
-            )
-        # One that is older than the choice of a distance is of cosine ones.
-        attrs = {"distance": "cosine", **attrs}
-        same = all(attrs.get(name) == value for name, value in key.items())
-        if same and attrs.get("format_version") == FORMAT_VERSION:
-            if attrs.get("status") == COMPLETE and not overwrite:
-                return None
-            if attrs.get("status") == WRITING and resume and not overwrite:
-                log.warning("going on with %s, which was started and not finished", location.url)
-                return zarr.open_group(location.zarr_store(read_only=False), mode="r+")
-        elif not overwrite:
-            differ = [name for name, value in key.items() if attrs.get(name) != value]
-            raise StoreError(
-                f"{location.url} is another index ({', '.join(differ)} differ"
-                f"{'s' * (len(differ) == 1)}: {attrs.get(differ[0])!r} there, {key[differ[0]]!r} "
-                "asked for); pass overwrite=True (--overwrite) to replace it"
-                if differ
-                else f"{location.url} is an index of another layout version; pass overwrite=True "
-                "(--overwrite) to replace it"
-            )
+    found = look(location, key, overwrite=overwrite)
+    if found == "whole":
+        return None
+    if found == "begun" and resume:
+        root = zarr.open_group(location.zarr_store(read_only=False), mode="r+")
+        problem = _unreadable(root)
+        if problem is None:
+            log.warning("going on with %s, which was started and not finished", location.url)
+            return root
+        log.warning(
+            "%s was started and not finished, and is damaged (%s): starting afresh",
+            location.url, problem,
+        )  # fmt: skip
+    if found != "nothing":
         location.remove(last="zarr.json")
     # With its attributes in one write: a group without them would be taken for a foreign one.
     return zarr.open_group(
@@ -139,23 +95,28 @@ def prepare(
     )  # fmt: skip
 
 
+def _unreadable(root: zarr.Group) -> str | None:
+    """Say what is wrong with the metadata below a group; None where all of it can be read."""
+    try:
+        for _ in root.members(max_depth=None):
+            pass
+    except (ValueError, TypeError, KeyError, AttributeError) as err:
+        return f"metadata in it cannot be read: {err}"
+    return None
+
+
 def finish(root: zarr.Group, location: Location) -> None:
     """Mark the index as whole, last of all."""
-    import zarr
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Consolidated metadata is currently not part")
-        zarr.consolidate_metadata(root.store)
-    found = zarr.open_group(location.zarr_store(read_only=False), mode="r+", use_consolidated=True)
-    found.attrs.put({**dict(root.attrs), "status": COMPLETE})
+    seal(location, {**dict(root.attrs), "status": COMPLETE})
 
 
 def write_array(group: zarr.Group, name: str, value: np.ndarray, rows: int = 1 << 20) -> None:
     """Write an array in chunks of so many rows."""
     chunks = tuple(max(1, size) for size in (min(rows, value.shape[0]), *value.shape[1:]))
     array = group.create_array(
-        name, shape=value.shape, dtype=value.dtype, chunks=chunks, compressors=None,
-        overwrite=True, fill_value=np.nan if value.dtype.kind == "f" else -1,
+        name, shape=value.shape, dtype=value.dtype, chunks=chunks,
+        compressors=codecs(compress=False), overwrite=True,
+        fill_value=np.nan if value.dtype.kind == "f" else -1,
     )  # fmt: skip
     array[...] = value
 
@@ -186,8 +147,9 @@ def write_shard(work: Work, number: int) -> int:
     rows = TakenRows(work.source, order).read(0, hi - lo)
     step = min(hi - lo, chunk_rows_for(rows.shape[1], rows.dtype.itemsize))
     array = group.create_array(
-        ROWS, shape=rows.shape, dtype=rows.dtype, chunks=(step, rows.shape[1]), compressors=None,
-        filters=None, fill_value=np.nan if rows.dtype.kind == "f" else 0,
+        ROWS, shape=rows.shape, dtype=rows.dtype, chunks=(step, rows.shape[1]),
+        compressors=codecs(compress=False), filters=None,
+        fill_value=np.nan if rows.dtype.kind == "f" else 0,
     )  # fmt: skip
     array[...] = rows
     if work.recipe.kind == "pynndescent":

@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from croma_dask.index.finish import Delivered, certify, deliver, replace_failing, second_look
+from croma_dask.index.finish import (
+    Delivered,
+    certify,
+    copied_at_once,
+    deliver,
+    replace_failing,
+    second_look,
+)
 from croma_dask.index.lists import Lists
 from croma_dask.index.probing import OwnGroup, TypeCounts, find_probes
 from croma_dask.index.ranges import Range, load_range
@@ -106,7 +113,7 @@ def _search(queries: Range, partner: Range, spec: ListSpec, names: I32) -> Deliv
     found = deliver(lists, distance, spec, names)
     failing = certify(queries, lists, found, spec)
     named = replace(partner, position=names[partner.position])
-    for part in failing.parts(1024):
+    for part in failing.parts(copied_at_once(queries)):
         again, _ = second_look(queries, part, [lambda: named], spec, buffer)
         replace_failing(found, part, again, spec)
     return found

@@ -10,9 +10,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import tempfile
 import uuid
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,23 +19,18 @@ from typing import IO, Any
 import numpy as np
 
 from croma_dask.errors import StoreError
+from croma_dask.index.array_files import read_arrays, read_rows, write_arrays, write_rows
 from croma_dask.index.source import Codes
 from croma_dask.kernels.typing import F64, I32, I64
 
-__all__ = ["Scratch", "private_root"]
+__all__ = ["Scratch"]
 
 log = logging.getLogger("croma_dask")
 
 _LOCK = "lock"
-
-
-def private_root() -> str:
-    """Folder of this user for scratch under the temporary folder, closed to others."""
-    root = Path(tempfile.gettempdir()) / f"croma-dask-{os.getuid()}"
-    root.mkdir(mode=0o700, exist_ok=True)
-    if root.is_symlink() or root.stat().st_uid != os.getuid() or root.stat().st_mode & 0o077:
-        return tempfile.mkdtemp(prefix="croma-dask-")
-    return str(root)
+_FINAL = "final.npz"
+_LISTS = ("index", "distance", "typed")
+"""Names of the delivered lists of a range."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +110,7 @@ class Scratch:
         # A name of its own: two workers may race for one file.
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
         with open(temporary, "wb") as f:
-            np.savez(f, **arrays)
+            write_arrays(f, arrays)
         os.replace(temporary, target)
 
     def delete(self, name: str) -> None:
@@ -125,10 +118,28 @@ class Scratch:
         (Path(self.path) / name).unlink(missing_ok=True)
 
     def read(self, name: str, keys: tuple[str, ...] | None = None) -> dict[str, Any]:
-        """Read arrays from a file of the run."""
-        # Opened here: of a damaged file numpy would leave it open.
-        with open(Path(self.path) / name, "rb") as f, np.load(f, allow_pickle=False) as file:
-            return {key: file[key] for key in keys or file.files}
+        """Read arrays from a file of the run.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is none.
+        StoreError
+            It is damaged.
+        """
+        try:
+            return read_arrays(Path(self.path) / name, keys)
+        except StoreError as err:
+            raise self._dropped(name, err) from err
+
+    def _dropped(self, name: str, err: StoreError) -> StoreError:
+        """Drop a damaged file, so that the same call makes it again, and return what to say."""
+        place = Path(self.path) / name
+        place.unlink(missing_ok=True)
+        if place.parent != Path(self.path):
+            # Whatever it is of a range, that is not finished then.
+            (place.parent / _FINAL).unlink(missing_ok=True)
+        return StoreError(f"{err}; start the same run again, it goes on from what is whole")
 
     def find(self, name: str) -> dict[str, Any] | None:
         """Read a file that may not be there, or cannot be read since the machine went down."""
@@ -136,7 +147,7 @@ class Scratch:
             return self.read(name)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as err:
+        except (OSError, StoreError) as err:
             log.warning("%s cannot be read (%s); making it again", name, err)
             return None
 
@@ -188,10 +199,10 @@ class Scratch:
         for generation in reversed(self._generations(number)):
             name = f"range-{number:05d}/lists-{generation:05d}.npz"
             try:
-                return self.read(name, keys)
+                return read_arrays(Path(self.path) / name, keys)
             except FileNotFoundError:
                 continue
-            except (OSError, ValueError, EOFError, zipfile.BadZipFile) as err:
+            except (OSError, StoreError) as err:
                 log.warning("%s cannot be read (%s); going on from the one before", name, err)
                 (Path(self.path) / name).unlink(missing_ok=True)
         return None
@@ -208,19 +219,24 @@ class Scratch:
         """
         k = index.shape[1]
         folder = Path(self.path) / f"range-{number:05d}"
-        for name, array in (
-            ("index", index), ("distance", distance[:, :k]), ("typed", distance[:, k:]),
-        ):  # fmt: skip
+        parts = (index, distance[:, :k], distance[:, k:])
+        for name, array in zip(_LISTS, parts, strict=True):
             temporary = folder / f".{name}.{uuid.uuid4().hex}"
-            np.ascontiguousarray(array).tofile(temporary)
+            write_rows(temporary, array)
             os.replace(temporary, folder / f"{name}.bin")
-        self.write(f"range-{number:05d}/final.npz", {"n_failing": np.array(n_failing)})
+        self.write(f"range-{number:05d}/{_FINAL}", {"n_failing": np.array(n_failing)})
 
     def n_failing(self, number: int) -> int | None:
         """How many rows of a finished range needed a second look; None where it is not finished."""
-        if not (Path(self.path) / f"range-{number:05d}" / "final.npz").exists():
+        folder = Path(self.path) / f"range-{number:05d}"
+        # A run that is killed while it deletes its folder may leave the marker without the lists.
+        if not all((folder / f"{name}.bin").exists() for name in _LISTS):
             return None
-        return int(self.read(f"range-{number:05d}/final.npz")["n_failing"])
+        found = self.find(f"range-{number:05d}/{_FINAL}")
+        count = None if found is None else found.get("n_failing")
+        if not isinstance(count, np.ndarray) or count.ndim or count.dtype.kind not in "iu":
+            return None
+        return int(count)
 
     def read_final(self, number: int, lo: int, hi: int, k: int) -> tuple[I32, F64]:
         """Read the lists of any type of rows lo..hi of a range (counted within it)."""
@@ -235,8 +251,8 @@ class Scratch:
         return typed
 
     def _read_rows(self, number: int, name: str, dtype: Any, lo: int, hi: int, width: int) -> Any:
-        # Plain reads, not a map: pages of a map would count as memory of the process.
-        path = Path(self.path) / f"range-{number:05d}" / f"{name}.bin"
-        size = np.dtype(dtype).itemsize
-        rows = np.fromfile(path, dtype, (hi - lo) * width, offset=size * lo * width)
-        return rows.reshape(hi - lo, width)
+        file = f"range-{number:05d}/{name}.bin"
+        try:
+            return read_rows(Path(self.path) / file, dtype, lo, hi, width)
+        except StoreError as err:
+            raise self._dropped(file, err) from err

@@ -15,6 +15,7 @@ from croma_dask.kernels import dots_numpy, screen
 from croma_dask.kernels.constants import U64
 from croma_dask.kernels.frame import Distance, Frame
 from croma_dask.kernels.order import nearest_first
+from croma_dask.kernels.products import products
 from croma_dask.kernels.typing import F64, I32, I64, Bool, Floats
 
 __all__ = ["search_small"]
@@ -55,7 +56,9 @@ def search_small(
     step = max(1, _BLOCK_BYTES // (8 * max(n, 1)))
     for lo in range(0, n, step):
         hi = min(n, lo + step)
-        screened = half[lo:hi, None] + half[None, :] - centred[lo:hi] @ centred.T
+        dots = np.empty((hi - lo, n))
+        products(centred[lo:hi], centred, dots)
+        screened = half[lo:hi, None] + half[None, :] - dots
         eligible = codes.group[lo:hi, None] != codes.group[None, :]
         same_label = codes.label[lo:hi, None] == codes.label[None, :]
         same_confounder = (codes.confounder[lo:hi, None] == codes.confounder[None, :]) & (

@@ -16,13 +16,17 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from croma_dask import __version__
+from croma_dask import formats
+from croma_dask.cohort.checksums import check_layout, codecs
 from croma_dask.cohort.chunks import ChunkReader
 from croma_dask.cohort.layout import chunk_rows_for
 from croma_dask.cohort.location import Location, open_root
+from croma_dask.cohort.outside import check_links
+from croma_dask.cohort.store_checks import check_claim
 from croma_dask.errors import StoreError
 from croma_dask.index.partition import half_norms
 from croma_dask.index.recipe import KINDS, library_of
+from croma_dask.index.stored_checks import check_attrs, check_partition_claims
 from croma_dask.kernels.frame import Distance, Frame
 from croma_dask.kernels.typing import F32, F64, I64
 
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "FORMAT_VERSION", "Partition", "StoredIndex", "beside", "shard_name"]
 
 FORMAT = "croma-dask index"
-FORMAT_VERSION = 1
+FORMAT_VERSION = formats.VERSIONS["index"]
 COMPLETE, WRITING = "complete", "writing"
 ROWS, DESCENT = "rows", "descent"
 _PARTITION = ("order", "cluster_edges", "centres", "mean", "shard_edges", "basis")
@@ -178,6 +182,8 @@ class StoredIndex:
     def root(self) -> zarr.Group:
         """The Zarr group."""
         if self._root is None:
+            check_links(self.location)
+            check_layout(self.location, "index", FORMAT, _MEND)
             root = open_root(self.location, "an index", "build one with build_index")
             self._check(dict(root.attrs))
             self._root = root
@@ -186,11 +192,7 @@ class StoredIndex:
     def _check(self, attrs: Mapping[str, Any]) -> None:
         if attrs.get("format") != FORMAT:
             raise StoreError(f"{self.url} is no index of croma-dask; build one with build_index")
-        if attrs.get("format_version") != FORMAT_VERSION:
-            raise StoreError(
-                f"{self.url} is an index of layout version {attrs.get('format_version')!r}, this "
-                f"release reads {FORMAT_VERSION}; {_MEND}"
-            )
+        formats.check("index", attrs.get("format_version"), self.url)
         if attrs.get("status") != COMPLETE:
             raise StoreError(
                 f"{self.url} was started and not finished; the same build_index (croma-dask index) "
@@ -201,10 +203,7 @@ class StoredIndex:
             raise StoreError(
                 f"{self.url} is damaged: its attributes lack {', '.join(missing)}; {_MEND}"
             )
-        try:
-            np.dtype(str(attrs["dtype"]))
-        except TypeError as err:
-            raise StoreError(f"{self.url} is damaged: {err}; {_MEND}") from err
+        check_attrs(attrs, self.url, _MEND)
         if attrs["kind"] not in KINDS:
             raise StoreError(
                 f"{self.url} is an index of the kind {attrs['kind']!r}, this release knows "
@@ -271,6 +270,7 @@ class StoredIndex:
     def partition(self) -> Partition:
         """The partition, checked, read once."""
         if self._partition is None:
+            check_partition_claims(self.root, self.n_rows, self.n_features, self.location, _MEND)
             found = read_partition(self.root, self.url)
             problem = found.check(self.n_rows, self.n_features)
             if problem:
@@ -288,20 +288,21 @@ class StoredIndex:
                 raise StoreError(f"{self.url} is damaged: {name} is missing; {_MEND}") from err
             edges = self.partition.shard_edges
             expected = (int(edges[number + 1] - edges[number]), self.n_features)
-            if tuple(array.shape) != expected or np.dtype(array.dtype) != self.dtype:
+            shape, dtype = getattr(array, "shape", None), getattr(array, "dtype", None)
+            if shape != expected or dtype != self.dtype or any(size < 1 for size in array.chunks):
                 raise StoreError(
-                    f"{self.url} is damaged: {name} is {array.shape} {array.dtype}, expected "
-                    f"{expected} {self.dtype}; {_MEND}"
+                    f"{self.url} is damaged: {name} is {shape} {dtype}, expected {expected} "
+                    f"{self.dtype}; {_MEND}"
                 )
-            self._shards[number] = ChunkReader(array, self.location, name)
+            check_claim(array, name, self.location)
+            self._shards[number] = ChunkReader(array, self.location, name, _MEND)
         return self._shards[number]
 
     def _check_shard(self, number: int) -> None:
         """Refuse a shard of another build than the partition that this handle has read."""
         mine: Any = self.root[shard_name(number)]
         # Read anew: a handle may have been opened before somebody built the index again.
-        raw = self.location.read_bytes(f"{shard_name(number)}/zarr.json")
-        found = mine.attrs if raw is None else json.loads(raw).get("attributes", {})
+        found = self.location.node_attributes(f"{shard_name(number)}/zarr.json") or mine.attrs
         if found.get("build_id") != self.build_id:
             raise StoreError(
                 f"{self.url} was built again since it was opened, or {shard_name(number)} is of "
@@ -316,7 +317,7 @@ class StoredIndex:
             self._check_shard(number)
             group: Any = self.root[name]
             return group, dict(json.loads(str(group.attrs["parameters"])))
-        except (KeyError, ValueError) as err:
+        except (KeyError, ValueError, TypeError, RecursionError) as err:
             raise StoreError(f"{self.url} is damaged: {name} is missing; {_MEND}") from err
 
     def read(self, lo: int, hi: int) -> np.ndarray[Any, Any]:
@@ -344,16 +345,15 @@ class StoredIndex:
         return attrs.get("format") == FORMAT and attrs.get("status") == COMPLETE
 
     def matches(self, fingerprint: str, distance: Distance = "cosine") -> None:
-        """Refuse an index of other rows, of another distance, or of another version.
+        """Refuse an index of other rows, of another distance, or of graphs of another library.
+
+        One that another release has built serves: what is in it is what its format's version says.
 
         Raises
         ------
         StoreError
             The index is stale.
         """
-        made, here = self.attrs["croma_dask_version"], __version__
-        if made != here:
-            raise StoreError(f"{self.url} was built by croma-dask {made}, this is {here}; {_MEND}")
         library = str(self.attrs.get("library", ""))
         if library and library != library_of(self.kind):
             raise StoreError(
@@ -373,11 +373,7 @@ class StoredIndex:
 
 def read_attrs(location: Location) -> dict[str, Any]:
     """Read the attributes of a group without opening it; none where it cannot be read."""
-    raw = location.read_bytes("zarr.json")
-    try:
-        return dict(json.loads(raw).get("attributes", {})) if raw else {}
-    except ValueError:
-        return {}
+    return location.node_attributes()
 
 
 def check_frame(attrs: Mapping[str, Any], url: str) -> None:
@@ -438,8 +434,10 @@ def read_partition(root: zarr.Group, url: str) -> Partition:
             found[name] = np.asarray(root[name][...])  # type: ignore[index]
         except KeyError as err:
             raise StoreError(f"{url} is damaged: {name} is missing; {_MEND}") from err
-        except (ValueError, TypeError) as err:
-            # A chunk that is cut short.
+        except StoreError:
+            raise
+        except (ValueError, TypeError, RuntimeError, MemoryError) as err:
+            # A chunk that is cut short, or is not what its checksum says.
             raise StoreError(f"{url} is damaged: {name} cannot be read ({err}); {_MEND}") from err
         if found[name].dtype != dtype:
             raise StoreError(
@@ -454,7 +452,8 @@ def write_partition(root: zarr.Group, partition: Partition) -> None:
     for name in _PARTITION:
         value = getattr(partition, name)
         array = root.create_array(
-            name, shape=value.shape, dtype=value.dtype, overwrite=True, compressors=None,
+            name, shape=value.shape, dtype=value.dtype, overwrite=True,
+            compressors=codecs(compress=False),
             chunks=(min(value.shape[0], 1 << 20), *(max(1, s) for s in value.shape[1:])),
             # A chunk that is missing is read as this, which no whole index holds.
             fill_value=np.nan if value.dtype.kind == "f" else -1,

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from croma_dask.errors import StoreError
 from croma_dask.index.finish import (
     certify,
+    copied_at_once,
     deliver,
     in_scope_order,
     replace_failing,
@@ -308,7 +310,11 @@ def finish_range(job: Job, number: int, *_after: Any) -> int:
         home = job.load(number)
         packed = job.scratch.read_lists(number)
         if packed is None or not packed["met"][job.partners(number)].all():
-            raise RuntimeError(f"range {number} has not met all others")
+            # The newest lists were damaged, and the ones before them count again.
+            raise StoreError(
+                f"lists of range {number} in {job.scratch.path} were damaged; start the same run "
+                "again, it goes on from what is whole"
+            )
         distance = packed["distance"]
         lists = Lists.unpack(packed, job.spec)
         del packed
@@ -319,10 +325,7 @@ def finish_range(job: Job, number: int, *_after: Any) -> int:
         failing = certify(home, lists, found, job.spec)
         del lists, distance
         # The lists' memory is free now: as many failing rows are copied at once as fit it.
-        at_once = max(
-            256,
-            96 * job.spec.screened * len(home) // ((home.x.itemsize + 4) * home.x.shape[1] + 64),
-        )
+        at_once = copied_at_once(home, 96 * job.spec.screened * len(home))
         for part in failing.parts(at_once):
             partners = [
                 functools.partial(_same, home) if k == number else functools.partial(job.load, k)

@@ -10,6 +10,7 @@ import numpy as np
 from croma_dask.index.lists import Lists
 from croma_dask.index.ranges import Range
 from croma_dask.index.spec import ListSpec
+from croma_dask.kernels.products import products
 from croma_dask.kernels.typing import F32, F64
 
 __all__ = ["TILE_COLUMNS", "TILE_ROWS", "exact_distances", "sweep", "tile_buffer"]
@@ -68,7 +69,7 @@ def sweep(
         # A tile that crosses the diagonal is walked from there on: start it at the diagonal.
         first = max(j0, i0) if same else j0
         tile = buffer[: (i1 - i0) * (j1 - first)].reshape(i1 - i0, j1 - first)
-        np.matmul(range_i.centred[i0:i1], range_j.centred[first:j1].T, out=tile)
+        products(range_i.centred[i0:i1], range_j.centred[first:j1], tile)
         scan_tile(
             tile, same, i0, first, spec.length, spec.start,
             range_i.half, range_i.label, range_i.confounder, range_i.group, range_i.position,

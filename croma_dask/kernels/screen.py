@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from croma_dask.kernels.constants import U32, U64, ZERO_BELOW
+from croma_dask.kernels.products import product_terms
 from croma_dask.kernels.typing import F32, F64, Floats
 
 _BLOCK = 256
@@ -90,9 +91,9 @@ def error_bound(
 ) -> F64:
     """How far the screened distance of a candidate that belongs to a list can lie from the exact.
 
-    `gamma_D |a| |b|` for the product whatever the order of its sum, the rounding of a, b and h
-    to the screening precision, and what the exact distance itself may be off: its float64 error,
-    and that it becomes 0 below `ZERO_BELOW`.
+    `gamma |a| |b|` for what `products` makes whatever the order in which it adds, the rounding of
+    a, b and h to the screening precision, and what the exact distance itself may be off: its
+    float64 error, and that it becomes 0 below `ZERO_BELOW`.
 
     Parameters
     ----------
@@ -116,7 +117,8 @@ def error_bound(
             largest_half,
             0.5 * farthest * farthest * (1.0 + 1e-6) + np.where(reach >= 1.0, 0.5, 0.0),
         )
-    gamma = n_features * unit / (1.0 - n_features * unit)
+    terms_added = product_terms(n_features)
+    gamma = terms_added * unit / (1.0 - terms_added * unit)
     product = (gamma + 4.0 * unit) * length * farthest
     terms = (6.0 * unit + n_features * U64) * (half + other_half)
     exact = (2.0 * n_features + 32.0) * U64 + ZERO_BELOW

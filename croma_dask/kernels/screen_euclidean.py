@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from croma_dask.kernels.constants import U64
+from croma_dask.kernels.products import product_terms
 from croma_dask.kernels.typing import F32, F64, Floats
 
 _BLOCK = 256
@@ -88,7 +89,8 @@ def error_bound(
     reach = np.where(np.isnan(last), np.inf, last * (1.0 + 1e-9) + lost)
     farthest = np.minimum(longest, length + np.sqrt(2.0 * reach) * (1.0 + 1e-9))
     other_half = np.minimum(largest_half, 0.5 * farthest * farthest * (1.0 + 1e-6))
-    gamma = n_features * unit / (1.0 - n_features * unit)
+    terms_added = product_terms(n_features)
+    gamma = terms_added * unit / (1.0 - terms_added * unit)
     product = (gamma + 4.0 * unit) * length * farthest
     terms = (6.0 * unit + n_features * U64) * (half + other_half)
     # The exact distance errs relative to itself, its differences are exact to a rounding each.

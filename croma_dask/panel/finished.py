@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
 __all__ = ["Finished", "builds_of"]
+
+log = logging.getLogger("croma_dask")
 
 FORMAT = 2
 """Raised when what a panel keeps in scratch changes."""
@@ -86,6 +89,15 @@ class Finished:
         arrays = self.scratch.find(_file(cohort))
         if arrays is None:
             return None
+        try:
+            return self._taken(arrays, builds)
+        except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as err:
+            log.warning("what was found of a model cannot be used (%s); scoring it again", err)
+            return None
+
+    def _taken(
+        self, arrays: Mapping[str, Any], builds: Callable[[], Mapping[str, str]]
+    ) -> tuple[dict[str, xr.Dataset], list[list[str]]] | None:
         about = json.loads(str(arrays["about"]))
         found = {attrs["index"] for attrs, _ in about["metrics"].values()} - {"exact"}
         there = builds() if found else {}

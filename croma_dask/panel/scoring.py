@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from croma_dask import schema
 from croma_dask.cohort.design import check_design
+from croma_dask.cohort.location import Location
 from croma_dask.cohort.manifest import ColumnNames
-from croma_dask.cohort.open import cohort_of
 from croma_dask.errors import SchemaError, collecting
-from croma_dask.index.kept import local_path
 from croma_dask.options import merged
 from croma_dask.panel.check import check_models
 from croma_dask.panel.combine import embedding_of
@@ -39,18 +37,18 @@ __all__ = ["score_models"]
 def score_models(
     cohorts: Mapping[str, Any], manifest: Any, names: ColumnNames, evaluation_design: str,
     request: Request, *, skip_incomplete: bool = False, client: Any = None,
-    keep_neighbors: str | os.PathLike[str] | None = None, **options: Any,
+    keep_neighbors: Location | None = None, **options: Any,
 ) -> xr.DataTree:  # fmt: skip
     """Score cohorts of the same rows, one after the other.
 
     Parameters
     ----------
     cohorts
-        Model name to a cohort, its place, or an array.
+        Model name to a cohort or an array.
     manifest, names, evaluation_design, request, skip_incomplete, client, options
         As of :func:`~croma_dask.robustness.evaluate.evaluate`.
     keep_neighbors
-        Folder in which each model has a folder of its own. A run that was interrupted goes on from
+        Place in which each model has a folder of its own. A run that was interrupted goes on from
         these, and takes no results over.
 
     Returns
@@ -69,7 +67,6 @@ def score_models(
     all. Each embedding is read as often as if it were scored alone.
     """
     settings = merged(**options)
-    cohorts = {name: cohort_of(cohort) for name, cohort in cohorts.items()}
     alone = len(cohorts) == 1
     models = check_models(cohorts, manifest, names, evaluation_design, request)
     kept = None if keep_neighbors is None else _folder_of_models(keep_neighbors)
@@ -90,7 +87,7 @@ def score_models(
                         file=sys.stderr, flush=True,
                     )  # fmt: skip
                 if taken is None:
-                    folder = None if kept is None else kept / file_name(name)
+                    folder = None if kept is None else kept.joined(file_name(name))
                     with told.of(name, alone=alone):
                         results = evaluate(
                             cohort, manifest, names, evaluation_design, request,
@@ -123,17 +120,18 @@ def _tree(results: Mapping[str, xr.Dataset]) -> xr.DataTree:
     return tree_of(results, {name: first.attrs[name] for name in TREE})
 
 
-def _folder_of_models(keep_neighbors: str | os.PathLike[str]) -> Path:
+def _folder_of_models(place: Location) -> Location:
     """Make the folder in which each model has its folder of kept neighbours."""
-    place = Path(local_path(keep_neighbors))
-    if (place / "zarr.json").exists():
+    if place.read_bytes("zarr.json") is not None:
         raise SchemaError(
             f"{str(place)!r} holds something of a single cohort; name another folder as "
             "keep_neighbors= (--keep-neighbors): each model gets a folder of its own in it"
         )
-    if not place.parent.is_dir():
-        raise SchemaError(f"the folder of {str(place)!r} does not exist; make it first")
-    place.mkdir(exist_ok=True)
+    if place.is_local:
+        folder = Path(place.url)
+        if not folder.parent.is_dir():
+            raise SchemaError(f"the folder of {str(folder)!r} does not exist; make it first")
+        folder.mkdir(exist_ok=True)
     return place
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from croma_dask.outward import visible
 from croma_dask.schema_panel import RANKS
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def panel_summary(nodes: Mapping[str, xr.Dataset]) -> str:
         For each metric (and `m`) a table of models: value, lower-tail mean, F(0), support and
         operating k. Then, where CRoMa is there, the ranking for each `m`, best mean rank first.
     """
-    names = [str(name) for dataset in nodes.values() for name in dataset["model"].values]
+    names = [visible(name) for dataset in nodes.values() for name in dataset["model"].values]
     width = max([len("mean rank"), *map(len, names)]) + 2
     blocks: list[str] = []
     for metric, dataset in nodes.items():
@@ -46,10 +47,10 @@ def panel_summary(nodes: Mapping[str, xr.Dataset]) -> str:
 
 def _by_radius(metric: str, dataset: xr.Dataset) -> list[tuple[str, xr.Dataset]]:
     if "m" not in dataset.coords:
-        return [(metric, dataset)]
+        return [(visible(metric), dataset)]
     if dataset["m"].ndim == 0:
-        return [(f"{metric}, m = {int(dataset['m'])}", dataset)]
-    return [(f"{metric}, m = {int(m)}", dataset.sel(m=m)) for m in dataset["m"].values]
+        return [(f"{visible(metric)}, m = {int(dataset['m'])}", dataset)]
+    return [(f"{visible(metric)}, m = {int(m)}", dataset.sel(m=m)) for m in dataset["m"].values]
 
 
 def _models(title: str, dataset: xr.Dataset, width: int) -> str:
@@ -60,7 +61,7 @@ def _models(title: str, dataset: xr.Dataset, width: int) -> str:
         one = dataset.isel(model=at)
         cells = "".join(f"{float(one[v]):>10.4f}" for v in columns)
         k = f"{int(one['k']):>6}" if "k" in one.coords else ""
-        lines.append(f"  {name!s:<{width}}{cells}{k}")
+        lines.append(f"  {visible(name):<{width}}{cells}{k}")
     return "\n".join(lines)
 
 
@@ -78,7 +79,8 @@ def _ranking(title: str, dataset: xr.Dataset, width: int) -> str:
             f"{_rank(one['mean_rank'].item()):>11}"
         )
         mark = "*" if bool(one["pareto_front"]) else ""
-        lines.append(f"  {one['model'].item()!s:<{width}}{cells}   {mark}".rstrip())
+        name = visible(one["model"].item())
+        lines.append(f"  {name:<{width}}{cells}   {mark}".rstrip())
     return "\n".join(lines)
 
 

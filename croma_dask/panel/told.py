@@ -5,10 +5,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from croma_dask import errors
-from croma_dask.errors import CromaDaskError, collecting, name_items, warn
+from croma_dask.errors import (
+    CromaDaskError,
+    InputWarning,
+    RecallWarning,
+    SupportWarning,
+    collecting,
+    name_items,
+    warn,
+)
 
 __all__ = ["Told"]
+
+_CATEGORIES: dict[str, type[Warning]] = {
+    category.__name__: category for category in (InputWarning, RecallWarning, SupportWarning)
+}
 
 
 class Told:
@@ -45,7 +56,7 @@ class Told:
     def add(self, model: str, said: Sequence[Sequence[str]]) -> None:
         """Take over what an earlier run was told: messages and names of their categories."""
         for message, category in said:
-            self._add(model, message, getattr(errors, category, UserWarning))
+            self._add(model, message, _CATEGORIES.get(category, UserWarning))
 
     def said_of(self, model: str) -> list[tuple[str, str]]:
         """Messages of a model, and names of their categories."""

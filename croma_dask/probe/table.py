@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from croma_dask.errors import SchemaError
+from croma_dask.outward import visible
 from croma_dask.probe.reduce import apd, nipd
 
 if TYPE_CHECKING:
@@ -53,8 +54,9 @@ def sweep_frame(result: xr.Dataset) -> pd.DataFrame:
 def sweep_summary(result: xr.Dataset) -> str:
     """Lay a sweep out for people: accuracy at every split, then what confounding costs."""
     names = [str(name) for name in result.data_vars]
-    width = max(12, *(len(name) + 2 for name in names))
-    head = f"{'split':>5}{'V':>8}{'rows':>9}" + "".join(f"{name:>{width}}" for name in names)
+    shown = [visible(name) for name in names]
+    width = max(12, *(len(name) + 2 for name in shown))
+    head = f"{'split':>5}{'V':>8}{'rows':>9}" + "".join(f"{name:>{width}}" for name in shown)
     lines = [head]
     for split in range(result.sizes["split"]):
         at = result.isel(split=split)

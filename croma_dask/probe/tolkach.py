@@ -8,17 +8,21 @@ cases can be tested on together; each replicate draws one of them.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import random
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from croma_dask.errors import SchemaError, name_items
+from croma_dask.cohort.location import Location
+from croma_dask.cohort.readers.trust import LARGEST_EXPANSION, UNCHECKED_BYTES
+from croma_dask.cohort.transfer import fetched
+from croma_dask.errors import SchemaError, StoreError, name_items
 from croma_dask.probe.schedule import as_count
 from croma_dask.probe.slides import Slide, SlideArrangement, SlideCells
 
@@ -31,6 +35,7 @@ def tolkach_arrangement(
     *,
     centers: Sequence[str],
     first_test_slide: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> SlideArrangement:
     """Arrangement that keeps the cases of a drawn test set at the end of every cell.
 
@@ -42,7 +47,7 @@ def tolkach_arrangement(
     ----------
     splits
         PathoROB's feasible splits: ``{"train": {centre: [cases, ...]}, "test": {...}}`` with as
-        many entries in both, or the path of a file with them (.json or .json.gz).
+        many entries in both, or the path or URL of a file with them (.json or .json.gz).
     case_of_row
         (n_rows,) case of every row of the cohort. All rows of a slide are of one case, which
         holds where every cell has a multiple of `rows_per_slide` rows in order of cases.
@@ -53,6 +58,8 @@ def tolkach_arrangement(
         `validation_fraction` is None, 7 for PathoROB's schedule. If given, every replicate is
         checked: a case with a slide from there on may have none further to the front, in any cell
         of its centre.
+    storage_options
+        Options of the fsspec file system of a URL.
 
     Returns
     -------
@@ -73,7 +80,7 @@ def tolkach_arrangement(
     but the order of their slides is not, and it carries over to later replicates: PathoROB's own
     runs are therefore not reproducible to the last digit, neither by itself nor here.
     """
-    found = _read(splits)
+    found = _read(splits, storage_options)
     cases = np.asarray(case_of_row, dtype=object)
     if cases.ndim != 1:
         raise SchemaError(f"case_of_row is one case a row, found an array of shape {cases.shape}")
@@ -96,21 +103,38 @@ def tolkach_arrangement(
     return _Arrangement(tuple(map(str, centers)), tuple(tests), cases, first)
 
 
-def _read(splits: Mapping[str, Any] | str | os.PathLike[str]) -> Mapping[str, Any]:
+def _read(
+    splits: Mapping[str, Any] | str | os.PathLike[str], storage_options: Mapping[str, Any] | None
+) -> Mapping[str, Any]:
     """Read the splits, from a file if need be."""
     if isinstance(splits, Mapping):
         return splits
-    path = Path(splits)
+    place = Location.of(splits, storage_options)
     try:
-        raw = path.read_bytes()
+        with fetched(place) as path:
+            raw = path.read_bytes()
         if raw[:2] == b"\x1f\x8b":
-            raw = gzip.decompress(raw)
+            raw = _unpacked(raw, str(place))
         read = json.loads(raw)
-    except (OSError, ValueError, EOFError) as err:
-        raise SchemaError(f"splits: cannot read {path} as JSON: {err}") from err
+    except StoreError:
+        raise
+    except (OSError, ValueError, EOFError, RecursionError, zlib.error) as err:
+        if isinstance(err, SchemaError):
+            raise
+        raise SchemaError(f"splits: cannot read {place} as JSON: {err}") from err
     if not isinstance(read, Mapping):
-        raise SchemaError(f"splits: {path} holds a {type(read).__name__}, expected train and test")
+        raise SchemaError(f"splits: {place} holds a {type(read).__name__}, expected train and test")
     return read
+
+
+def _unpacked(raw: bytes, name: str) -> bytes:
+    """Unpack a gzip file that does not grow beyond what text does."""
+    most = max(UNCHECKED_BYTES, LARGEST_EXPANSION * len(raw))
+    with gzip.open(io.BytesIO(raw)) as file:
+        found = file.read(most + 1)
+    if len(found) > most:
+        raise SchemaError(f"splits: {name} unpacks to more than {most:,} bytes: it is damaged")
+    return found
 
 
 def _feasible(splits: Mapping[str, Any], center: str) -> tuple[tuple[str, ...], ...]:
@@ -124,7 +148,7 @@ def _feasible(splits: Mapping[str, Any], center: str) -> tuple[tuple[str, ...], 
             raise SchemaError(
                 f"splits[{side!r}] has no centre {center!r}; it has {name_items(centers)}"
             )
-        sides.append([set(map(str, cases)) for cases in centers[center]])
+        sides.append([_cases(cases, side, center) for cases in _listed(centers[center], side)])
     train, test = sides
     if not test or len(train) != len(test):
         raise SchemaError(
@@ -138,6 +162,22 @@ def _feasible(splits: Mapping[str, Any], center: str) -> tuple[tuple[str, ...], 
                 f"split {number} of {center!r} trains and tests on {name_items(both)}"
             )
     return tuple(tuple(sorted(cases)) for cases in test)
+
+
+def _listed(splits: Any, side: str) -> Sequence[Any]:
+    if isinstance(splits, str) or not isinstance(splits, Sequence):
+        raise SchemaError(f"splits[{side!r}] holds {splits!r:.60} for a centre, expected a list")
+    return splits
+
+
+def _cases(cases: Any, side: str, center: str) -> set[str]:
+    """Return the cases of one split of a centre, as text."""
+    is_list = isinstance(cases, Sequence | set | frozenset) and not isinstance(cases, str)
+    if not is_list or not all(isinstance(case, str | int) for case in cases):
+        raise SchemaError(
+            f"splits[{side!r}] of {center!r} holds {cases!r:.60}, expected a list of cases"
+        )
+    return set(map(str, cases))
 
 
 @dataclass(frozen=True)

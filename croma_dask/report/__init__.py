@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ def report(
     n_draws: int = 2000,
     seed: int = 0,
     overwrite: bool = False,
-) -> Path:
+    storage_options: Mapping[str, Any] | None = None,
+) -> Path | str:
     """Write a report of results: one HTML file that needs no network.
 
     Parameters
@@ -31,7 +33,7 @@ def report(
         :func:`croma_dask.combine_results`. Probe sweeps and embedding benchmarks among them get a
         section each.
     path
-        Where it goes, ``.html``.
+        Where it goes, ``.html``: a path or an fsspec URL.
     title
         Of the page; by default what was compared.
     n_draws, seed
@@ -39,11 +41,13 @@ def report(
         :func:`croma_dask.bootstrap`; with 0 draws there are no intervals.
     overwrite
         Replace a report that is there; nothing else ever is.
+    storage_options
+        Options of the fsspec file system of places that are URLs: of `results` and of `path`.
 
     Returns
     -------
-    pathlib.Path
-        The file.
+    pathlib.Path or str
+        The file; the URL.
 
     Raises
     ------
@@ -73,7 +77,8 @@ def report(
         whole = isinstance(given, Integral) and not isinstance(given, bool)
         if not whole or given < 0:
             raise SchemaError(f"{name} must be a whole number of 0 or above, found {given!r}")
-    target = check_page_target(path, overwrite=overwrite)
-    payload, blocks = collect(gather(results), title=title, n_draws=n_draws, seed=seed)
+    target = check_page_target(path, overwrite=overwrite, storage_options=storage_options)
+    material = gather(results, storage_options)
+    payload, blocks = collect(material, title=title, n_draws=n_draws, seed=seed)
     write_page(render(payload, blocks), target)
-    return target
+    return target if isinstance(target, Path) else str(target)

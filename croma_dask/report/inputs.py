@@ -46,13 +46,15 @@ class Material:
     benchmarks: dict[str, xr.Dataset] = field(default_factory=dict)
 
 
-def gather(results: Any) -> Material:
+def gather(results: Any, storage_options: Mapping[str, Any] | None = None) -> Material:
     """Open results, tell their kinds apart, and put those of one cohort together.
 
     Parameters
     ----------
     results
-        One result or its path, a sequence of them, or a mapping of names to them.
+        One result or its place, a sequence of them, or a mapping of names to them.
+    storage_options
+        Options of the fsspec file system of places that are URLs.
 
     Raises
     ------
@@ -65,7 +67,7 @@ def gather(results: Any) -> Material:
 
     material = Material()
     scored: dict[str, Any] = {}
-    for name, result in _named(results):
+    for name, result in _named(results, storage_options):
         kind = _checked(result, name)
         if kind == "sweep":
             material.sweeps[_free(name or "probe sweep", material.sweeps)] = result
@@ -116,7 +118,9 @@ def _with_texts(panel: xr.DataTree) -> xr.DataTree:
     )
 
 
-def _named(results: Any) -> list[tuple[str | None, Any]]:
+def _named(
+    results: Any, storage_options: Mapping[str, Any] | None
+) -> list[tuple[str | None, Any]]:  # fmt: skip
     """Name (None: nobody gave one) and opened result."""
     import xarray as xr
 
@@ -130,15 +134,15 @@ def _named(results: Any) -> list[tuple[str | None, Any]]:
         raise SchemaError(f"{_EXPECTED}; found {type(results).__name__}")
     if not pairs:
         raise SchemaError(f"{_EXPECTED}; found none")
-    return [(name, _opened(result)) for name, result in pairs]
+    return [(name, _opened(result, storage_options)) for name, result in pairs]
 
 
-def _opened(result: Any) -> Any:
+def _opened(result: Any, storage_options: Mapping[str, Any] | None) -> Any:
     if not isinstance(result, str | os.PathLike):
         return result
     from croma_dask.results import open_result
 
-    return open_result(result)
+    return open_result(result, storage_options=storage_options)
 
 
 def _checked(result: Any, name: str | None) -> str:

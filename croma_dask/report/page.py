@@ -8,10 +8,13 @@ import hashlib
 import html
 import os
 import re
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from croma_dask.cohort.location import Location
+from croma_dask.cohort.transfer import check_right, check_writable
 from croma_dask.errors import SchemaError
 from croma_dask.report.encode import Blocks, for_script
 from croma_dask.whole_files import replacing
@@ -82,42 +85,68 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
-def check_page_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+def check_page_target(
+    path: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Path | Location:
     """Check where a page is to go, before it is made.
 
     Returns
     -------
-    pathlib.Path
-        `path`. A link stays one: what it points to is written.
+    pathlib.Path or Location
+        `path`; the latter of a URL. A link stays one: what it points to is written.
 
     Raises
     ------
     SchemaError
         The ending is not ``.html``; the folder is not there or closed; no file can have that name;
         something is there already that may not be overwritten: only reports ever are.
+    StoreError
+        There is no such bucket, or nothing may be written into it.
     """
-    target = Path(path)
-    if target.suffix.lower() not in ENDINGS:
-        raise SchemaError(
-            f"report {str(path)!r} ends in {target.suffix!r}; expected {' or '.join(ENDINGS)}"
-        )
-    place = _place_of(target)
-    if not place.parent.is_dir():
-        raise SchemaError(f"the folder of {str(path)!r} does not exist; make it first")
-    if not os.access(place.parent, os.W_OK):
-        raise SchemaError(f"nothing may be written into the folder of {str(path)!r}")
-    if not place.exists():
+    location = Location.of(path, storage_options)
+    shown = repr(str(path)) if location.is_local else repr(location.url)
+    suffix = Path(location.name).suffix
+    if suffix.lower() not in ENDINGS:
+        raise SchemaError(f"report {shown} ends in {suffix!r}; expected {' or '.join(ENDINGS)}")
+    target = Path(path) if location.is_local else location
+    begin = _begin_here(Path(path), shown) if location.is_local else _begin_there(location)
+    if begin is None:
         return target
     if not overwrite:
+        raise SchemaError(f"{shown} exists already; remove it or pass overwrite=True (--overwrite)")
+    if _GENERATOR.encode() not in begin:
         raise SchemaError(
-            f"{str(path)!r} exists already; remove it or pass overwrite=True (--overwrite)"
-        )
-    if not _is_report(place):
-        raise SchemaError(
-            f"{str(path)!r} exists and is no report of croma-dask: it is not overwritten; choose "
+            f"{shown} exists and is no report of croma-dask: it is not overwritten; choose "
             "another name or remove it yourself"
         )
     return target
+
+
+def _begin_here(target: Path, shown: str) -> bytes | None:
+    """First bytes of what is there; None where nothing is."""
+    place = _place_of(target)
+    if not place.parent.is_dir():
+        raise SchemaError(f"the folder of {shown} does not exist; make it first")
+    if not os.access(place.parent, os.W_OK):
+        raise SchemaError(f"nothing may be written into the folder of {shown}")
+    if not place.exists():
+        return None
+    if not place.is_file():
+        return b""
+    with place.open("rb") as f:
+        return f.read(4096)
+
+
+def _begin_there(location: Location) -> bytes | None:
+    check_writable(location)
+    check_right(location)
+    about = location.about()
+    if about is None:
+        return None
+    return location.read_start(4096) if about["type"] == "file" else b""
 
 
 def _place_of(target: Path) -> Path:
@@ -138,14 +167,10 @@ def _place_of(target: Path) -> Path:
     return place
 
 
-def _is_report(target: Path) -> bool:
-    if not target.is_file():
-        return False
-    with target.open("rb") as f:
-        return _GENERATOR.encode() in f.read(4096)
-
-
-def write_page(text: str, target: Path) -> None:
-    """Write a page beside its place, and then put it there by one rename."""
+def write_page(text: str, target: Path | Location) -> None:
+    """Write a page beside its place, and put it there by one rename; at a URL as one object."""
+    if isinstance(target, Location):
+        target.parent.write_bytes(target.name, text.encode("utf-8"))
+        return
     with replacing(_place_of(target)) as partial:
         partial.write_bytes(text.encode("utf-8"))

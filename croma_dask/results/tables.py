@@ -10,8 +10,10 @@ import numpy as np
 from croma_dask.embedding.summary import benchmark_frame, result_summary
 from croma_dask.errors import SchemaError
 from croma_dask.kinds import KINDS, kind_of
+from croma_dask.outward import visible
 from croma_dask.panel.table import panel_summary
 from croma_dask.probe.table import sweep_frame, sweep_summary
+from croma_dask.results.whole import told_if_incomplete
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +56,8 @@ def to_frame(result: xr.Dataset | xr.DataTree) -> pd.DataFrame:
         It is a cohort.
     """
     frame, _ = _own(_kind(result))
-    return _tidy(result) if frame is None else frame(result)
+    with told_if_incomplete(result):
+        return _tidy(result) if frame is None else frame(result)
 
 
 def _tidy(result: xr.Dataset | xr.DataTree) -> pd.DataFrame:
@@ -116,6 +119,11 @@ def summary(result: xr.Dataset | xr.DataTree) -> str:
     SchemaError
         It is a cohort, or ranks without their statistics.
     """
+    with told_if_incomplete(result):
+        return _summary(result)
+
+
+def _summary(result: xr.Dataset | xr.DataTree) -> str:
     kind = _kind(result)
     _, text = _own(kind)
     if text is not None:
@@ -142,12 +150,17 @@ def summary(result: xr.Dataset | xr.DataTree) -> str:
             note = f"m = {int(m)}" if m is not None else f"k = {int(row['k'])}"
             if name == "MaRI":
                 note += f", tau = {float(row['tau']):.4g}"
-            lines.append(f"{name:12}{cells}   {note}")
+            lines.append(f"{visible(name):12}{cells}   {note}")
     return "\n".join(lines)
 
 
 def as_json(result: xr.Dataset | xr.DataTree) -> dict[str, Any]:
     """Nested plain values; NaN becomes null, as JSON has none."""
+    with told_if_incomplete(result):
+        return _as_json(result)
+
+
+def _as_json(result: xr.Dataset | xr.DataTree) -> dict[str, Any]:
     from croma_dask.embedding.rank_report import ranks_as_plain
 
     kind = _kind(result)

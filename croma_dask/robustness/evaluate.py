@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from croma_dask import memory
 from croma_dask.approximate import Approximation
 from croma_dask.cluster import active_client
+from croma_dask.cohort.location import Location
 from croma_dask.cohort.manifest import ColumnNames
 from croma_dask.errors import SchemaError
 from croma_dask.index.profile import Profile
@@ -44,7 +43,7 @@ def searched(
     how: Approximation | None = None,
 ) -> Found:
     """Find the neighbours that a request needs; the arguments are those of the search."""
-    fixed = memory.manifest_bytes(inputs.manifest.n_rows, n_scores=n_scores)
+    fixed = inputs.manifest.held_bytes(n_scores)
     return search(
         inputs.embedding, inputs.scopes, spec, options, client=client, fixed=fixed, keep=keep,
         seen=seen, how=how,
@@ -54,7 +53,7 @@ def searched(
 def evaluate(
     features: Any, manifest: Any, names: ColumnNames, evaluation_design: str, request: Request,
     *, skip_incomplete: bool = False, client: Any = None,
-    keep_neighbors: str | os.PathLike[str] | None = None, **options: Any,
+    keep_neighbors: Location | None = None, **options: Any,
 ) -> dict[str, xr.Dataset]:  # fmt: skip
     """Score a cohort: one search, any set of metrics.
 
@@ -88,7 +87,7 @@ def evaluate(
         if keep_neighbors is None:
             found = find(inputs, request.spec)
         else:
-            found = reuse_or_search(inputs, request, keep_neighbors, find)
+            found = reuse_or_search(inputs, request, keep_neighbors, find, keep)
         shared = Shared.of(inputs, found, request)
         results: dict[str, xr.Dataset] = {}
         if request.k_candidates:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from croma_dask.cohort.design import Scope
 from croma_dask.index.neighbors import Block
+from croma_dask.kernels.exponential import exp
 
 __all__ = [
     "NONE",
@@ -77,7 +78,7 @@ def sample_weights(kind: NDArray[np.int8], distance: F64, k: int, tau: float) ->
     typed, d = _typed(kind, distance, k)
     nearest = np.min(np.where(typed, d, np.inf), axis=1, initial=np.inf)
     with np.errstate(invalid="ignore", over="ignore"):
-        weight = np.exp(-(d - nearest[:, None]) / tau)
+        weight = exp(-(d - nearest[:, None]) / tau)
     return _split(kind[:, :k], np.where(typed, weight, 0.0), nearest)
 
 
@@ -87,7 +88,7 @@ def pooled_weights(
     """Weights of each row, scaled so that a typed neighbour at distance `nearest` weighs 1."""
     typed, d = _typed(kind, distance, k)
     with np.errstate(under="ignore", over="ignore"):
-        weight = np.exp(-(d - nearest) / tau)
+        weight = exp(-(d - nearest) / tau)
     return _split(kind[:, :k], np.where(typed, weight, 0.0), nearest)
 
 

@@ -336,18 +336,14 @@ def _manifest_fingerprint(inputs: Inputs) -> str:
 def _ids(manifest: Manifest) -> Any:
     """Sample ids as text; of a very large cohort they stay where they are until asked for."""
     n = manifest.n_rows
-    if n <= memory.TEXT_IN_MEMORY:
-        return manifest.sample_id(0, n)
+    if memory.holds_ids(n, manifest.id_length):
+        return np.concatenate([manifest.sample_id(lo, hi) for lo, hi in manifest.id_blocks()])
     import dask.array as da
     from dask.delayed import delayed
 
-    step = 1 << 18
     read = delayed(manifest.sample_id, pure=True)
     return da.concatenate(
-        [
-            da.from_delayed(read(lo, min(n, lo + step)), (min(n, lo + step) - lo,), dtype=object)
-            for lo in range(0, n, step)
-        ]
+        [da.from_delayed(read(lo, hi), (hi - lo,), dtype=object) for lo, hi in manifest.id_blocks()]
     )
 
 

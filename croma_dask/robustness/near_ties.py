@@ -128,10 +128,10 @@ class _Doubt:
     def __init__(self, scope: Scope, votes: Votes, trial: Trial) -> None:
         self.scope, self.votes = scope, votes
         self.rows_of_sample, self.index_of_sample = trial.exact.rows, trial.approx.index
-        own = scope.label[trial.exact.rows]
+        own = votes.label[trial.exact.rows]
         leads = votes.leads(trial.approx.index, own)
         # Of another label are mostly the farther neighbours: the longest lists say enough of all.
-        share = _other_label(trial.approx.index, trial.exact.index, own, scope.label)
+        share = _other_label(trial.approx.index, trial.exact.index, own, votes.label)
         self.near: dict[int, float] = {}
         self.risk: dict[int, tuple[F64, F64]] = {}
         for number, k in enumerate(votes.k_values):
@@ -155,11 +155,11 @@ class _Doubt:
     ) -> tuple[int, ...]:  # fmt: skip
         """Candidates that may be the best ones."""
         accuracy = dict(zip(candidates, choice.balanced_accuracy, strict=True))
-        ks, n_labels = self.votes.k_values, self.scope.n_labels
+        ks, n_labels = self.votes.k_values, self.votes.n_labels
         changed = {k: np.zeros(n_labels) for k in ks}
         for block in found.blocks():
             rows = np.flatnonzero(~known[block.lo : block.hi])
-            own = self.scope.label[block.lo + rows]
+            own = self.votes.label[block.lo + rows]
             leads = self.votes.leads(block.index[rows], own)
             for number, k in enumerate(ks):
                 changed[k] += np.bincount(own, self._risk_of(k, leads[number]), n_labels)
@@ -220,9 +220,9 @@ class _Doubt:
         doubt = np.zeros(len(self.scope), np.float32)
         for block in found.blocks():
             doubt[block.lo : block.hi] = self._of(
-                block.index, self.scope.label[block.lo : block.hi], number
+                block.index, self.votes.label[block.lo : block.hi], number
             )
-        of_sample = self._of(self.index_of_sample, self.scope.label[self.rows_of_sample], number)
+        of_sample = self._of(self.index_of_sample, self.votes.label[self.rows_of_sample], number)
         doubt[known] = 0.0
         n_doubtful = int((doubt > 0.0).sum())
         if n_doubtful == 0:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from croma_dask import schema
 from croma_dask.errors import SchemaError, name_items
+from croma_dask.kernels.exponential import exp
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -90,7 +91,7 @@ class Evidence:
         Nothing may be nearer than that by so much that its weight overflows.
         """
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-            factor = np.exp(-(self.nearest - nearest) / self.tau)
+            factor = exp(-(self.nearest - nearest) / self.tau)
         # Without evidence it is inf - inf.
         factor = np.where(np.isfinite(self.nearest), factor, 0.0)
         return self.so * factor, self.os * factor

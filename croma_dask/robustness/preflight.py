@@ -10,6 +10,7 @@ import numpy as np
 from croma_dask.cohort.design import Scope, supply_of
 from croma_dask.cohort.manifest import Manifest
 from croma_dask.errors import SupportError, SupportWarning, name_rows, warn
+from croma_dask.outward import shortened
 
 __all__ = [
     "Unscoreable",
@@ -51,7 +52,7 @@ class Unscoreable:
         """One sentence, cells included."""
         if not self.n:
             return f"CRoMa at m={self.m}: all {self.n_units} units can be scored"
-        cells = ", ".join(f"{a} x {b}: {n}" for a, b, n in self.cells[:5])
+        cells = ", ".join(f"{shortened(a)} x {shortened(b)}: {n}" for a, b, n in self.cells[:5])
         more = f" and {len(self.cells) - 5} more cells" if len(self.cells) > 5 else ""
         return (
             f"CRoMa at m={self.m}: {self.n} of {self.n_units} units cannot be scored "

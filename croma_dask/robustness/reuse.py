@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import os
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from croma_dask import __version__, fingerprint
 from croma_dask.cohort.align import Embedding
-from croma_dask.index.kept import Key, local_path
+from croma_dask.cohort.location import Location
+from croma_dask.cohort.transfer import published
+from croma_dask.index.kept import Key
 from croma_dask.index.kept_lists import JoinedLists, Kept, KeptLists, find_kept
 from croma_dask.index.kept_writer import check_place, keep_neighbors
 from croma_dask.index.neighbors import Neighbors
@@ -36,7 +40,7 @@ class Search(Protocol):
 
 
 def reuse_or_search(
-    inputs: Inputs, request: Request, path: str | os.PathLike[str], search: Search,
+    inputs: Inputs, request: Request, place: Location, search: Search, keep: contextlib.ExitStack,
     *, index: tuple[str, str] = ("exact", ""),
 ) -> Found:  # fmt: skip
     """Take the neighbours that are kept at a place, search the rest, and keep that.
@@ -45,10 +49,12 @@ def reuse_or_search(
     ----------
     inputs, request
         What is scored, and how.
-    path
-        Local folder of kept neighbours; need not be there.
+    place
+        Folder or URL of kept neighbours; need not be there.
     search
         Runs a search.
+    keep
+        Deletes what was copied here from a URL when the caller is done.
     index
         Kind of the index that it uses, and the index's parameters as text.
 
@@ -64,7 +70,6 @@ def reuse_or_search(
     Nothing of the embedding is read where nothing is searched, but of an array its fingerprint.
     Memory: that of the search; what is kept is read and written in blocks.
     """
-    place = local_path(path)
     spec = request.spec.clipped(max(len(scope) for scope in inputs.scopes))
     kept = find_kept(place)
     left = spec
@@ -72,6 +77,8 @@ def reuse_or_search(
         inputs, kept = _of_this_cohort(inputs, spec, kept, index)
     if kept is not None:
         left = _left(inputs, request, spec, kept)
+        if left != spec:
+            kept = kept.nearby(keep)
     if kept is not None and left == ListSpec(0, 0):
         check_profile(kept.profile)
         warn_zero_rows(kept.profile)
@@ -82,13 +89,25 @@ def reuse_or_search(
         if index[0] == "exact" and not {n.engine for n in found.neighbors} <= _EXACT_ENGINES:
             raise RuntimeError("lists of an approximate index kept as exact ones: a defect")
         key = key_of(inputs, found.fingerprint, index)
-        put = keep_neighbors(
-            place, key, inputs.scopes, found.neighbors, left, found.profile, _about(inputs),
-            typed_key=typed_key_of(inputs), old=kept if kept and kept.key == key else None,
-        )  # fmt: skip
+        old = kept.nearby(keep) if kept and kept.key == key else None
+        with _written_to(place) as folder:
+            put = keep_neighbors(
+                folder, key, inputs.scopes, found.neighbors, left, found.profile, _about(inputs),
+                typed_key=typed_key_of(inputs), old=old,
+            )  # fmt: skip
         if not put:
             log.warning("another run has meanwhile kept neighbours in %s: those stay", place)
     return found if kept is None or left == spec else _joined(inputs, spec, left, kept, found)
+
+
+@contextlib.contextmanager
+def _written_to(place: Location) -> Iterator[Path]:
+    """Yield the folder to write to: the place, or one here that is uploaded at the end."""
+    if place.is_local:
+        yield Path(place.url)
+        return
+    with published(place, overwrite=True) as folder:
+        yield folder
 
 
 def _of_this_cohort(
@@ -108,7 +127,7 @@ def _of_this_cohort(
         return inputs, kept
     log.warning(
         "the neighbours in %s are %s: searching anew, and replacing them",
-        kept.path, " and ".join(other),
+        kept.shown, " and ".join(other),
     )  # fmt: skip
     return inputs, None
 
@@ -120,10 +139,10 @@ def _left(inputs: Inputs, request: Request, spec: ListSpec, kept: Kept) -> ListS
     metrics = [m for m in request.metrics if ("typed" if m == "CRoMa" else "global") in parts]
     if metrics:
         log.warning(
-            "neighbours of %s reused: no distances computed for %s", kept.path, ", ".join(metrics)
+            "neighbours of %s reused: no distances computed for %s", kept.shown, ", ".join(metrics)
         )
     for reason in lacking.values():
-        log.warning("%s: searching them, and keeping them in %s", reason, kept.path)
+        log.warning("%s: searching them, and keeping them in %s", reason, kept.shown)
     return ListSpec(
         spec.n_global if "global" in lacking else 0, spec.n_typed if "typed" in lacking else 0
     )
@@ -158,7 +177,7 @@ def _joined(inputs: Inputs, spec: ListSpec, left: ListSpec, kept: Kept, found: F
     joined, start = [], 0
     for number, scope in enumerate(inputs.scopes):
         mine = spec.clipped(len(scope))
-        old = KeptLists(kept, start, mine)
+        old = KeptLists(kept, start, mine, len(scope))
         start += len(scope)
         if not found.neighbors:
             joined.append(Neighbors(len(scope), mine, old, 0, "kept"))

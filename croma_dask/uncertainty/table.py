@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from croma_dask.errors import SchemaError
+from croma_dask.outward import visible
 from croma_dask.schema_uncertainty import RESAMPLED
 
 if TYPE_CHECKING:
@@ -42,11 +43,12 @@ def bootstrap_text(result: xr.DataTree) -> str:
         raise SchemaError("expected a result of bootstrap(), as it returned it or it was saved")
     attrs = result.attrs
     what = "halves" if str(attrs["interval"]).startswith("half samples") else "draws"
-    blocks = [
+    drawn = (
         f"{attrs['n_draws']} {what} of {attrs['n_groups']} groups ({attrs['resampled']}), seed "
         f"{attrs['seed']}; {100 * attrs['level']:g} % intervals ({attrs['interval']}); neighbours "
         f"{attrs['neighbors']}"
-    ]
+    )
+    blocks = [visible(drawn)]
     pairs = []
     for title, metric, node in _parts(result):
         blocks.append("\n".join([title, *_intervals(metric, node)]))
@@ -70,7 +72,7 @@ def _parts(result: xr.DataTree) -> Iterator[tuple[str, str, xr.Dataset]]:
 def _models(node: xr.Dataset) -> list[tuple[str, xr.Dataset]]:
     if "model" not in node.dims:
         return [("", node)]
-    return [(str(name), node.isel(model=at)) for at, name in enumerate(node["model"].values)]
+    return [(visible(name), node.isel(model=at)) for at, name in enumerate(node["model"].values)]
 
 
 def _intervals(metric: str, node: xr.Dataset) -> Iterator[str]:
@@ -97,7 +99,7 @@ def _intervals(metric: str, node: xr.Dataset) -> Iterator[str]:
 
 
 def _pairs(metric: str, node: xr.Dataset) -> Iterator[str]:
-    names = [str(name) for name in node["model"].values]
+    names = [visible(name) for name in node["model"].values]
     width = max(map(len, names))
     yield f"  {'':{2 * width + 2}}  {'':5}{'':>10}{'interval':>20}{'first better':>14}"
     for statistic in RESAMPLED[metric]:

@@ -244,7 +244,7 @@ def test_interrupt__says_so_and_the_next_run_goes_on(tmp_path: Path, rng):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    assert errors.strip().splitlines()[-1] == "error: interrupted"
+    assert errors.strip().splitlines()[-1].startswith("error: interrupted: start the same ")
     result = run("info", files[2])
     assert result.exit_code == 2
     assert "not finished" in result.stderr

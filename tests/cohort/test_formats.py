@@ -370,7 +370,7 @@ def test_zarr__sharded_in_archive_and_by_url(tmp_path: Path, x, manifest):
     zarr.create_array("memory://ingest/x.zarr", data=x, chunks=(4, D), overwrite=True)
     url = ingest("memory://ingest/x.zarr", manifest, "memory://ingest/out.zarr", overwrite=True)
     np.testing.assert_array_equal(StoredCohort(url).read_tiles(0, N), x)
-    with pytest.raises(SchemaError, match="is no Zarr array; other files have to be local"):
+    with pytest.raises(SchemaError, match="there is no memory://ingest/x.npy"):
         ingest("memory://ingest/x.npy", manifest, tmp_path / "o.zarr")
 
 
@@ -567,11 +567,11 @@ def test_blocks__each_is_loaded_once_in_a_pass():
 
 
 def test_blocks__follow_chunks_within_a_limit():
-    assert block_edges((5000, 4), 4, 3) == [0, 4095, 5000]
-    assert block_edges((10_000, 4), 4, 5000) == [0, 5000, 10_000]
+    assert [*block_edges((5000, 4), 4, 3)] == [0, 4095, 5000]
+    assert [*block_edges((10_000, 4), 4, 5000)] == [0, 5000, 10_000]
     assert block_edges((10_000, 1024), 4, None)[1] == 4096
     assert block_edges((10**6, 1024), 4, 10**6)[1] == 4096  # a chunk of 4 GB is not held
-    assert block_edges((0, 4), 4, 3) == [0]
+    assert [*block_edges((0, 4), 4, 3)] == [0]
 
 
 def test_archives_are_read_by_member_not_as_a_whole(tmp_path: Path, x, manifest, monkeypatch):

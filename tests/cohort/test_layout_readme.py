@@ -21,19 +21,40 @@ def framed(*parts: str | bytes) -> str:
     return total.hexdigest()
 
 
+def crc32c(content: bytes) -> int:
+    """CRC-32C bit by bit, as its definition has it."""
+    crc = 0xFFFFFFFF
+    for byte in content:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def metadata_checksum(path: Path) -> str:
+    root = json.loads((path / "zarr.json").read_text())
+    attributes = {k: v for k, v in root["attributes"].items() if k != "layout_checksum"}
+    covered = {"attributes": attributes, "metadata": root["consolidated_metadata"]["metadata"]}
+    text = json.dumps(covered, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def read_by_the_page(path: Path) -> tuple[np.ndarray, dict[str, list[str]], dict[str, str]]:
     """Read features by sample, columns as text, and the fingerprints computed from them."""
     attrs = json.loads((path / "zarr.json").read_text())["attributes"]
     assert (attrs["format"], attrs["format_version"]) == ("croma-dask cohort", 1)
     assert attrs["status"] == "complete"
     meta = json.loads((path / "embedding/zarr.json").read_text())
-    assert [codec["name"] for codec in meta["codecs"]] == ["bytes"]
+    codecs = [codec["name"] for codec in meta["codecs"]]
+    assert codecs in (["bytes"], ["bytes", "crc32c"])
     (rows, width), chunk = meta["shape"], meta["chunk_grid"]["configuration"]["chunk_shape"][0]
     dtype = np.dtype(meta["data_type"]).newbyteorder("<")
-    chunks = [
-        np.frombuffer((path / f"embedding/c/{i}/0").read_bytes(), dtype).reshape(chunk, width)
-        for i in range(-(-rows // chunk))
-    ]
+    files = [(path / f"embedding/c/{i}/0").read_bytes() for i in range(-(-rows // chunk))]
+    if codecs[-1] == "crc32c":
+        last = files[-1]
+        assert last[-4:] == crc32c(last[:-4]).to_bytes(4, "little")
+        files = [file[:-4] for file in files]
+    chunks = [np.frombuffer(file, dtype).reshape(chunk, width) for file in files]
     features = np.concatenate(chunks)[:rows]
     digests = b"".join(
         hashlib.sha256(features[i : i + 4096].tobytes()).digest() for i in range(0, rows, 4096)
@@ -93,6 +114,7 @@ def test_page__is_enough_to_read_a_store(tmp_path: Path, rng, paired: bool):
     assert columns["label"] == columns["diagnosis"] == manifest["diagnosis"].tolist()
     attrs = StoredCohort(path).attrs
     assert prints == {name: attrs[name] for name in prints}
+    assert metadata_checksum(path) == attrs["layout_checksum"]
 
 
 def test_page__holds_for_the_demo_stores():

@@ -45,7 +45,7 @@ def fingerprint_of(x: np.ndarray) -> str:
 
 
 def tree(path: str | Path) -> dict[str, bytes]:
-    """All files of a store, without the time at which it was begun."""
+    """All files of a store, without the time at which it was begun and what covers it."""
     files = {}
     for file in sorted(Path(path).rglob("*")):
         if file.is_file():
@@ -53,6 +53,7 @@ def tree(path: str | Path) -> dict[str, bytes]:
             if file == Path(path) / "zarr.json":
                 meta = json.loads(content)
                 meta["attributes"].pop("created_at")
+                meta["attributes"].pop("layout_checksum", None)
                 content = json.dumps(meta, sort_keys=True).encode()
             files[str(file.relative_to(path))] = content
     return files
@@ -114,7 +115,8 @@ def test_default_chunks__4096_rows_or_32_mib(tmp_path: Path):
 
 def test_default_chunks__small_cohorts_take_no_more_room_than_their_rows(tmp_path: Path):
     url = write_cohort(tmp_path / "c.zarr", np.ones((3, 1000), "f4"), make_manifest(3))
-    assert (tmp_path / "c.zarr/embedding/c/0/0").stat().st_size == 12_000
+    # and the checksum of the chunk
+    assert (tmp_path / "c.zarr/embedding/c/0/0").stat().st_size == 12_000 + 4
     assert StoredCohort(url).chunk_rows == 3
 
 
@@ -124,9 +126,10 @@ def test_layout__rows_in_one_piece_uncompressed_and_plain_xarray_opens_it(tmp_pa
     group = zarr.open_group(url, mode="r")
     array = group["embedding"]
     assert array.chunks == (4, 4)
-    assert array.compressors == ()
+    assert [codec.to_dict() for codec in array.compressors] == [{"name": "crc32c"}]
     assert array.metadata.dimension_names == ("sample", "feature")
-    assert (tmp_path / "c.zarr/embedding/c/1/0").read_bytes() == x[4:8].astype("<f2").tobytes()
+    chunk = (tmp_path / "c.zarr/embedding/c/1/0").read_bytes()
+    assert chunk[:-4] == x[4:8].astype("<f2").tobytes()
     plain = xr.open_zarr(url)
     np.testing.assert_array_equal(plain.embedding.values, x)
     assert plain.embedding.dims == ("sample", "feature")
@@ -647,7 +650,9 @@ def test_refused__what_is_not_a_finished_cohort(tmp_path: Path, rng):
     meta = json.loads((tmp_path / "c.zarr/zarr.json").read_text())
     meta["attributes"]["format_version"] = 99
     (tmp_path / "c.zarr/zarr.json").write_text(json.dumps(meta))
-    with pytest.raises(StoreError, match="layout version 99"):
+    with pytest.raises(
+        StoreError, match="format version 99, .* up to 1: pip install --upgrade croma-dask"
+    ):
         open_cohort(url)
 
 
@@ -661,9 +666,10 @@ def test_damaged__missing_short_or_altered_chunks_never_become_rows(tmp_path: Pa
         StoredCohort(url).read_tiles(0, 100)
     np.testing.assert_array_equal(StoredCohort(url).read_tiles(0, 40), x[:40])
     chunk.write_bytes(content[:-1])
-    with pytest.raises(StoreError, match="chunk 4 .* has 159 bytes, expected 160"):
+    with pytest.raises(StoreError, match="chunk 4 .* has 163 bytes, expected 164"):
         StoredCohort(url).read_tiles(45, 46)
-    chunk.write_bytes(bytes(160))
+    # the checksum of other rows is right, the fingerprint tells
+    chunk.write_bytes((tmp_path / "c.zarr/embedding/c/5/0").read_bytes())
     with pytest.raises(StoreError, match="embedding does not match"):
         StoredCohort(url).verify()
     chunk.write_bytes(content)
@@ -712,6 +718,9 @@ def test_compressed_store__reads_the_same(tmp_path: Path, rng):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         zarr.consolidate_metadata(group.store)
+    with pytest.raises(StoreError, match="damaged.*layout_checksum"):
+        StoredCohort(url).read_tiles(3, 77)
+    del zarr.open_group(url, mode="r+").attrs["layout_checksum"]
     store = StoredCohort(url)
     np.testing.assert_array_equal(store.read_tiles(3, 77), x[3:77])
     store.verify()

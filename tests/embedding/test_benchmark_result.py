@@ -224,7 +224,7 @@ def test_label_scores__ids_of_very_many_rows_stay_where_they_are(
 ) -> None:
     found = [evaluated("a", 3), evaluated("b", 4)]
     assert label_scores(found, {})["sample_id"].values[3] == "b-0"
-    monkeypatch.setattr("croma_dask.embedding.label.TEXT_IN_MEMORY", 6)
+    monkeypatch.setattr("croma_dask.memory.TEXT_IN_MEMORY", 6)
     small = label_scores(found, {})
     assert "sample_id" not in small.coords
     assert small["label"].values[6] == "b-3"

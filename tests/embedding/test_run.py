@@ -16,7 +16,7 @@ import croma_dask as cd
 from croma_dask.embedding import run as run_module
 from croma_dask.embedding.failures import failed_metrics, told_failures
 from croma_dask.embedding.input_checks import check_inputs
-from croma_dask.embedding.input_data import open_h5ad, open_input
+from croma_dask.embedding.input_data import open_input, opened_h5ad
 from croma_dask.embedding.inputs import EmbeddingInput, expand_paths
 from croma_dask.embedding.label import Evaluated
 from croma_dask.embedding.outcome import Counts, Outcome, Scores
@@ -111,26 +111,32 @@ def test_open_input__looks_at_no_other_column_of_obs(tmp_path: Path) -> None:
         (False, ("X_pca",), None, 2),
     ],
 )
-def test_open_h5ad__takes_x_or_what_is_asked_for(
+def test_opened_h5ad__takes_x_or_what_is_asked_for(
     tmp_path: Path, has_x: bool, obsm: tuple[str, ...], key: str | None, width: int
 ) -> None:
     x, obs = cells(3)
     arrays = {name: x[:, :2] if name == "X_pca" else x[:, :3] for name in obsm}
     path = write_h5ad(tmp_path / "a.h5ad", x if has_x else None, obs, obsm=arrays)
-    reader = open_h5ad(str(path), key)
-    assert reader.shape == (150, width)
-    reader.close()
+    with opened_h5ad(EmbeddingInput(str(path), "M", "a"), key) as (reader, _):
+        assert reader.shape == (150, width)
 
 
-def test_open_h5ad__does_not_guess_between_several(tmp_path: Path) -> None:
+def test_opened_h5ad__does_not_guess_between_several(tmp_path: Path) -> None:
     x, obs = cells(3)
     arrays = {"X_pca": x[:, :2], "X_scvi": x[:, :3]}
     path = write_h5ad(tmp_path / "a.h5ad", None, obs, obsm=arrays)
-    with pytest.raises(SchemaError, match=r"a\.h5ad has several candidates: .*\(--key\)") as told:
-        open_h5ad(str(path), None)
+    one = EmbeddingInput(str(path), "M", "a")
+    with (
+        pytest.raises(SchemaError, match=r"a\.h5ad has several candidates: .*\(--key\)") as told,
+        opened_h5ad(one, None),
+    ):
+        pass
     assert str(told.value).startswith(str(path)), "there is one of that name in every folder"
-    with pytest.raises(SchemaError, match=r"has no obsm entry or X 'X_umap'; it has .*X_pca"):
-        open_h5ad(str(path), "X_umap")
+    with (
+        pytest.raises(SchemaError, match=r"has no obsm entry or X 'X_umap'; it has .*X_pca"),
+        opened_h5ad(one, "X_umap"),
+    ):
+        pass
 
 
 # ---- what is refused -------------------------------------------------------------------------

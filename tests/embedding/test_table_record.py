@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from croma_dask.embedding import table_record
 from croma_dask.embedding.outcome import (
     BATCH_METRICS,
     BIO_METRICS,
@@ -25,7 +26,7 @@ from croma_dask.embedding.table_files import Places
 from croma_dask.embedding.table_record import read_sample, write_sample
 from croma_dask.embedding.table_stale import drop_stale, read_all, read_sources
 from croma_dask.embedding.tables import Group
-from croma_dask.errors import SchemaError
+from croma_dask.errors import SchemaError, StoreError
 
 BIO: Group = "bio_conservation"
 BATCH: Group = "batch_mixing"
@@ -411,7 +412,7 @@ def test_write_sample__that_is_killed_between_table_and_record_is_computed_again
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(json, "dumps", killed)
+        patched.setattr(table_record, "write_sections", killed)
         with pytest.raises(KeyboardInterrupt):
             write(tmp_path, changed)
     found = read(tmp_path)
@@ -473,3 +474,27 @@ def test_write_sample__takes_attributes_that_numpy_has_made(tmp_path: Path) -> N
     assert dict(found.attrs) == {"k": 3, "x": 0.5, "flag": True}
     with pytest.raises(TypeError, match="object cannot be kept in a record"):
         write(tmp_path, replace(make_scores(), attrs={"k": object()}))  # type: ignore[dict-item]
+
+
+def test_flipped_bit__of_a_record_is_no_value(tmp_path: Path, rng: np.random.Generator) -> None:
+    write(tmp_path, make_scores())
+    path = record_of(tmp_path)
+    raw = path.read_bytes()
+    expected = read(tmp_path)
+    assert expected is not None
+    whole = 0
+    for bit in rng.integers(0, 8 * len(raw), 400).tolist():
+        hurt = bytearray(raw)
+        hurt[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(hurt)
+        try:
+            found = read(tmp_path)
+        except StoreError:  # a version that is none
+            continue
+        if found is None:
+            continue
+        whole += tuple(found.outcomes) == METRIC_NAMES
+        kept = {name: expected.outcomes[name] for name in found.outcomes}
+        assert bits(found.outcomes) == bits(kept), bit
+        assert set(found.attrs.items()) <= set(expected.attrs.items()), bit
+    assert whole < 40

@@ -39,6 +39,7 @@ from croma_dask.embedding.tables import (
     wide_table,
 )
 from croma_dask.errors import SchemaError
+from croma_dask.outward import unguarded
 from croma_dask.whole_files import write_lines, write_whole
 
 BIO: Group = "bio_conservation"
@@ -232,7 +233,9 @@ def test_table_lines__texts_read_back_as_they_were(
     text = "".join(table_lines(["id", "a", "b"], [["x", *row] for row in rows], separator))
     found = pd.read_csv(io.StringIO(text, newline=""), sep=separator, dtype=str,
                         keep_default_na=False)  # fmt: skip
-    assert list(zip(found["a"], found["b"], strict=True)) == rows
+    # Those that a spreadsheet would take for formulas have an apostrophe before them.
+    read = zip(found["a"].map(unguarded), found["b"].map(unguarded), strict=True)
+    assert list(read) == rows
 
 
 def test_table_lines__are_those_of_pandas() -> None:
@@ -244,7 +247,8 @@ def test_table_lines__are_those_of_pandas() -> None:
         }
     )
     # pandas writes infinity as inf, and so does Python's repr.
-    assert "".join(frame_lines(frame)) == frame.to_csv(index=False, lineterminator="\n")
+    expected = frame.to_csv(index=False, lineterminator="\n").replace("=1+1", "'=1+1")
+    assert "".join(frame_lines(frame)) == expected
 
 
 @pytest.mark.parametrize("clustering", ["leiden", "kmeans"])
@@ -331,13 +335,14 @@ def test_write_predictions__is_what_scfoundry_writes(tmp_path: Path) -> None:
     )
 
 
-def test_write_predictions__keeps_texts_that_spreadsheets_would_run(tmp_path: Path) -> None:
+def test_write_predictions__keeps_spreadsheets_from_running_texts(tmp_path: Path) -> None:
     path = tmp_path / "p.tsv"
     ids = ["=1+1", "+a", "-b", "@c", "\td", 'e"f', "g\rh", "007", "nan"]
     write_predictions(path, with_clusters([0] * 9), clustering="kmeans", ids=ids, labels=ids)
     found = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
-    assert found["barcode"].tolist() == ids
-    assert found["true_label"].tolist() == ids
+    for column in ("barcode", "true_label"):
+        assert found[column].tolist() == [f"'{text}" for text in ids[:5]] + ids[5:]
+        assert found[column].map(unguarded).tolist() == ids
     assert found["kmeans_label"].tolist() == ["0"] * 9
 
 

@@ -386,8 +386,7 @@ def test_benchmark__refuses_what_cannot_be_meant(
         ((path, "--batch-max-cells", "-1", *out), "-1 is not in the range"),
         ((path, "--memory", "much", *out), "'much'"),
         ((path, "--dashboard", *out), "--dashboard is a cluster's"),
-        (("s3://bucket/a.h5ad", *out), "a URL has to name one cohort store (.zarr)"),
-        ((path, *QUICK, "--output-dir", "s3://bucket/out"), "tables go to a folder of this mach"),
+        ((path, *QUICK, "--output-dir", "https://host/out"), "nothing is written over HTTP"),
     ):  # fmt: skip
         assert message in refused(*arguments)
     assert instant == []
@@ -638,7 +637,7 @@ def test_interrupt__ends_at_once_with_all_that_it_has_started(
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert stdout == ""
-    assert stderr.strip().splitlines()[-1] == "error: interrupted"
+    assert stderr.strip().splitlines()[-1].startswith("error: interrupted: start the same ")
     assert "Traceback" not in stderr
     wait_until(lambda: not any(child.is_running() for child in found), "the end of all of them")
     assert not list(out.rglob("*.csv"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -9,11 +10,13 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 import xarray as xr
 
 import croma_dask as cd
 from tests.helpers.engines import engine
+from tests.helpers.processes import wait_until
 
 METRICS = ("RI", "MaRI", "CRoMa")
 OPTIONS = ("--confounder", "center", "--k", "15,21", "--m", "1,3", "--threads", "2")
@@ -61,6 +64,31 @@ def wait_for(process: subprocess.Popen[str], scratch: Path) -> None:
         time.sleep(0.005)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.cluster
+@pytest.mark.parametrize("seconds", [0, 0.2, 0.5, 1])
+def test_interrupt__while_workers_start_is_no_traceback(
+    command: list[str], large_store: str, tmp_path: Path, seconds: float
+) -> None:
+    """As a terminal sends it: to all processes of the command."""
+    out = tmp_path / "r.zarr"
+    call = ["score", large_store, *OPTIONS, "--workers", "2", "--out", out]
+    process = subprocess.Popen(
+        [*command, *map(str, call)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    # The first process that it starts keeps track of what they share.
+    wait_until(lambda: psutil.Process(process.pid).children(), "a process of the cluster")
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert stderr.strip().splitlines()[-1].startswith("error: interrupted: start the same ")
+    assert "Traceback" not in stderr
+    assert not out.exists()
+
+
 def test_interrupt__leaves_no_output_and_the_next_run_resumes(
     command: list[str], run: Callable, large_store: str, direct: xr.DataTree, tmp_path: Path,
     smallest_memory: Callable, caplog: pytest.LogCaptureFixture,
@@ -76,7 +104,7 @@ def test_interrupt__leaves_no_output_and_the_next_run_resumes(
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert stdout == ""
-    assert stderr.strip().splitlines()[-1] == "error: interrupted"
+    assert stderr.strip().splitlines()[-1].startswith("error: interrupted: start the same ")
     assert "Traceback" not in stderr
     assert [p.name for p in tmp_path.iterdir()] == ["scratch"], "no output, not even a part of one"
     assert list(scratch.glob("*/range-*/lists-*.npz")), "what was found is kept"

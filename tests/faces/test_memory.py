@@ -70,8 +70,25 @@ def test_direct__holds_all_rows_once_and_a_tile_a_thread() -> None:
 
 def test_manifest__of_many_samples_leaves_ids_where_they_are() -> None:
     n = memory.TEXT_IN_MEMORY
-    per_row = memory.manifest_bytes(n + 1, n_scores=6) // (n + 1)
-    assert memory.manifest_bytes(n, n_scores=6) == n * (per_row + 65)
+    blocks = 16 * memory.TEXT_BLOCK
+    per_row = (memory.manifest_bytes(n + 1, n_scores=6) - blocks) // (n + 1)
+    # As text, and three times as it is read or saved; beyond, some blocks.
+    assert memory.manifest_bytes(n, n_scores=6) == n * (per_row + 65 + 3 * 8)
+
+
+def test_manifest__of_long_ids_leaves_them_where_they_are() -> None:
+    short, long = (
+        memory.manifest_bytes(20_000, n_scores=6, id_length=length) for length in (8, 10_000)
+    )
+    assert memory.holds_ids(20_000, 8) and not memory.holds_ids(20_000, 10_000)
+    assert 0 < long - short < 16 * memory.TEXT_BLOCK
+
+
+def test_manifest__grows_with_the_columns_of_a_store() -> None:
+    none, many = (
+        memory.manifest_bytes(10, n_scores=6, n_columns=columns) for columns in (0, 10_000)
+    )
+    assert 100_000_000 < many - none < 500_000_000
 
 
 def test_manifest__grows_with_the_scores() -> None:

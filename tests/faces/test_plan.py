@@ -85,16 +85,18 @@ def test_plan__of_arrays_touches_no_row() -> None:
     assert (plan.engine, plan.n_samples, plan.n_features) == ("streamed", 30_000, 512)
 
 
-def test_plan__does_not_read_the_ids(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are the one column that takes more memory than all others together."""
-    real = StoredCohort.text
+def test_plan__reads_but_the_first_ids(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long they are it has to know; all of them take more memory than all other columns."""
+    real, read = StoredCohort.text, []
 
     def text(store: StoredCohort, column: str, *args: Any) -> Any:
-        assert column != "sample_id"
+        read.append((column, *args))
         return real(store, column, *args)
 
     monkeypatch.setattr(StoredCohort, "text", text)
+    monkeypatch.setattr("croma_dask.cohort.manifest._LENGTH_OF", 7)
     cd.plan(store, confounder="center")
+    assert read == [("sample_id", 0, 7)]
 
 
 # ---- numbers hold together -------------------------------------------------------------------

@@ -28,7 +28,7 @@ def open_reader(
     Parameters
     ----------
     path
-        Local path, or the URL of a Zarr array.
+        Local path or URL. What is at a URL and no Zarr array is copied here first.
     key
         Which array to read, where the file holds several.
     storage_options
@@ -38,23 +38,22 @@ def open_reader(
     ------
     SchemaError
         There is nothing at `path`, its kind is unknown, or its content is not (rows, features).
+    StoreError
+        What is at a URL cannot be read, or there is no room for it here.
     """
     location = Location.of(path, storage_options)
-    text = location.url
-    suffix = os.path.splitext(text)[1].lower()
     if not location.is_local:
         return _open_remote(location, key, storage_options)
+    text = location.url
     if not os.path.exists(text):
         raise SchemaError(f"there is no {os.fspath(path)}")
     if os.path.isdir(text):
         return _open_folder(location, key)
-    reader = _open_file(text, suffix, key)
-    if reader is None:
-        raise SchemaError(f"{location.name}: unknown kind of file; expected {_EXPECTED}")
-    return reader
+    return _open_file(text, key)
 
 
-def _open_file(path: str, suffix: str, key: str | None) -> EmbeddingReader | None:
+def _open_file(path: str, key: str | None) -> EmbeddingReader:
+    suffix = os.path.splitext(path)[1].lower()
     if suffix == ".npy":
         from croma_dask.cohort.readers.npy import NpyReader
 
@@ -81,7 +80,7 @@ def _open_file(path: str, suffix: str, key: str | None) -> EmbeddingReader | Non
         from croma_dask.cohort.readers.zarr_array import ZarrReader
 
         return ZarrReader(path, key)
-    return None
+    raise SchemaError(f"{os.path.basename(path)}: unknown kind of file; expected {_EXPECTED}")
 
 
 def _open_folder(location: Location, key: str | None) -> EmbeddingReader:
@@ -97,10 +96,15 @@ def _open_folder(location: Location, key: str | None) -> EmbeddingReader:
 def _open_remote(
     location: Location, key: str | None, storage_options: Mapping[str, Any] | None
 ) -> EmbeddingReader:
+    from croma_dask.cohort.readers.folder import open_folder
+    from croma_dask.cohort.readers.remote import RemoteReader
     from croma_dask.cohort.readers.zarr_array import ZarrReader, is_zarr
 
-    if not is_zarr(location):
-        raise SchemaError(
-            f"{location.url} is no Zarr array; other files have to be local: copy it here first"
-        )
-    return ZarrReader(location.url, key, storage_options)
+    about = location.about()
+    if about is not None and about["type"] == "file":
+        return RemoteReader(location, lambda path: _open_file(path, key))
+    if is_zarr(location):
+        return ZarrReader(location.url, key, storage_options)
+    if about is None:
+        raise SchemaError(f"there is no {location}")
+    return RemoteReader(location, lambda path: open_folder(path, key))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import os
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +19,7 @@ __all__ = [
     "ID_KEYS",
     "BlockSource",
     "EmbeddingReader",
+    "RowEdges",
     "block_edges",
     "check_finite_cast",
     "check_shape",
@@ -31,6 +33,9 @@ __all__ = [
 
 # What files call the vector beside the features that names their rows.
 ID_KEYS = ("sample_id", "sample_ids")
+
+# A row is the least that is read: one of 32 MiB, which is also the largest chunk.
+MOST_FEATURES = 2**22
 
 BFLOAT16 = "bfloat16"
 _CASTS = ("float16", "float32", "float64")
@@ -103,7 +108,7 @@ def check_shape(shape: Sequence[int], what: str) -> tuple[int, int]:
     Raises
     ------
     SchemaError
-        Not (rows, features), or no features.
+        Not (rows, features), no features, or more than any embedding has.
     """
     if len(shape) != 2:
         hint = ""
@@ -117,6 +122,11 @@ def check_shape(shape: Sequence[int], what: str) -> tuple[int, int]:
         )
     if shape[1] < 1:
         raise SchemaError(f"{what} has no features (shape {tuple(int(size) for size in shape)})")
+    if shape[1] > MOST_FEATURES:
+        raise SchemaError(
+            f"{what} has {int(shape[1]):,} features; expected at most {MOST_FEATURES:,} (are rows "
+            "and features the other way round?)"
+        )
     return int(shape[0]), int(shape[1])
 
 
@@ -218,7 +228,7 @@ class BlockSource:
     """
 
     def __init__(self, edges: Sequence[int], load: Callable[[int], NDArray[Any]]) -> None:
-        self.edges = np.asarray(edges, dtype=np.int64)
+        self.edges = edges
         self._load = load
         self._index = -1
         self._block: NDArray[Any] | None = None
@@ -234,7 +244,7 @@ class BlockSource:
     def read(self, lo: int, hi: int) -> NDArray[Any]:
         """Return rows lo to hi."""
         parts = []
-        index = int(np.searchsorted(self.edges, lo, side="right")) - 1
+        index = bisect.bisect_right(self.edges, lo) - 1
         while lo < hi:
             start, stop = int(self.edges[index]), int(self.edges[index + 1])
             if stop > lo:
@@ -244,9 +254,27 @@ class BlockSource:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
+class RowEdges(Sequence[int]):
+    """First row of each block of a size, and the end: ``[*range(0, n_rows, step), n_rows]``.
+
+    It is not kept as a list: a header may claim any number of rows.
+    """
+
+    def __init__(self, n_rows: int, step: int) -> None:
+        self.n_rows, self.step = n_rows, step
+
+    def __len__(self) -> int:
+        return -(-self.n_rows // self.step) + 1
+
+    def __getitem__(self, index: Any) -> Any:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return min(index * self.step, self.n_rows)
+
+
 def block_edges(
     shape: Sequence[int], itemsize: int, chunk_rows: int | None, limit: int = 256 * 2**20
-) -> list[int]:
+) -> RowEdges:
     """Return where blocks of rows begin, and the end, so that chunks are read once.
 
     Blocks are whole chunks, several where chunks are small; chunks of more than `limit` bytes are
@@ -260,7 +288,7 @@ def block_edges(
             rows = chunk_rows if chunk_rows * row_bytes <= limit else rows
         else:
             rows -= rows % chunk_rows
-    return [*range(0, n_rows, rows), n_rows]
+    return RowEdges(n_rows, rows)
 
 
 def choose_key(

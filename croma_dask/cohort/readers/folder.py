@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from croma_dask.cohort.readers.base import file_signature
 from croma_dask.cohort.readers.hdf5 import Hdf5Reader
+from croma_dask.cohort.readers.hdf5_vetting import vet
 from croma_dask.cohort.readers.npy import NpyReader
 from croma_dask.cohort.readers.npz import VectorsReader, open_npz
-from croma_dask.errors import SchemaError, name_items
+from croma_dask.cohort.readers.trust import parsing
+from croma_dask.errors import InputWarning, SchemaError, name_items, warn
 
 __all__ = ["FolderReader", "open_folder"]
 
@@ -61,6 +63,9 @@ class FolderReader:
         self._open_index = -1
         self._part: _Part | None = None
         self.id_separator: str | None = None
+        if os.path.splitext(self._files[0])[1].lower() in {".h5", ".hdf5"}:
+            with parsing(name):
+                vet(self._files)
         shapes, dtypes, ids, coords = [], [], [], []
         for index in range(len(self._files)):
             part = self._open(index)
@@ -187,6 +192,21 @@ def _list_files(path: str, name: str) -> list[str]:
         raise SchemaError(
             f"folder {name} holds files of several kinds ({', '.join(sorted(kinds))}); keep one "
             "kind, one file a slide"
+        )
+    root = os.path.realpath(path)
+    linked = [
+        file
+        for file in files
+        if os.path.islink(os.path.join(path, file))
+        and os.path.commonpath([root, os.path.realpath(os.path.join(path, file))]) != root
+    ]
+    if linked:
+        # folders of links are how people choose slides; in one that came from elsewhere a link may
+        # lead to what its maker had no right to read
+        warn(
+            f"folder {name}: {name_items(linked)} of {len(files)} files are links that lead out of "
+            "it; what they lead to is read",
+            InputWarning,
         )
     stems = Counter(os.path.splitext(file)[0] for file in files)
     twice = [stem for stem, count in stems.items() if count > 1]

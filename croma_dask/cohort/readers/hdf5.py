@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,16 @@ from croma_dask.cohort.readers.base import (
     file_signature,
     find_ids,
 )
-from croma_dask.errors import SchemaError
+from croma_dask.cohort.readers.hdf5_chunks import read_rows
+from croma_dask.cohort.readers.hdf5_objects import (
+    check_dataset,
+    datasets,
+    find,
+    read_whole,
+    warn_absent,
+)
+from croma_dask.cohort.readers.hdf5_vetting import vet
+from croma_dask.cohort.readers.trust import parsing
 
 if TYPE_CHECKING:
     import h5py
@@ -39,19 +49,16 @@ def open_hdf5(path: str) -> h5py.File:
     """
     import h5py
 
-    try:
+    with parsing(os.path.basename(path), "HDF5 file"):
+        vet([path])
         return h5py.File(path, "r")
-    except (FileNotFoundError, PermissionError, IsADirectoryError):
-        raise
-    except OSError as err:
-        raise SchemaError(f"{os.path.basename(path)} is not a readable HDF5 file: {err}") from err
 
 
 def dataset_rows(dataset: h5py.Dataset) -> BlockSource:
     """Read a dataset by whole chunks, so that each is decompressed once in a pass."""
     chunk = dataset.chunks[0] if dataset.chunks else None
     edges = block_edges(dataset.shape, dataset.dtype.itemsize, chunk)
-    return BlockSource(edges, lambda i: dataset[int(edges[i]) : int(edges[i + 1])])
+    return BlockSource(edges, lambda i: read_rows(dataset, edges[i], edges[i + 1]))
 
 
 class Hdf5Reader:
@@ -75,15 +82,21 @@ class Hdf5Reader:
         self.path = path
         self.name = os.path.basename(path)
         self._file = open_hdf5(path)
+        self.shape: tuple[int, int]
+        self.dtype: np.dtype[Any]
+        self.ids: NDArray[np.object_] | None
         try:
-            self.key, dataset = self._find(key)
-            self.shape = check_shape(dataset.shape, f"{self.name}, dataset {self.key!r}")
-        except SchemaError:
+            with parsing(self.name):
+                self.key, dataset = self._find(key)
+                what = f"{self.name}, dataset {self.key!r}"
+                self.shape = check_shape(dataset.shape, what)
+                self.dtype = dataset.dtype
+                warn_absent(dataset, what)
+                self._rows = dataset_rows(dataset)
+                self.ids = self._find_ids(dataset)
+        except BaseException:
             self._file.close()
             raise
-        self.dtype: np.dtype[Any] = dataset.dtype
-        self._rows = dataset_rows(dataset)
-        self.ids: NDArray[np.object_] | None = self._find_ids(dataset)
         self.manifest: pd.DataFrame | None = None
         self.source: dict[str, Any] = {"features": self.name, "reader": "hdf5", "key": self.key}
         self.signature: dict[str, Any] = {**file_signature(path), "key": self.key}
@@ -91,45 +104,53 @@ class Hdf5Reader:
     def _find(self, key: str | None) -> tuple[str, h5py.Dataset]:
         import h5py
 
-        datasets: dict[str, h5py.Dataset] = {}
-
-        def visit(name: str, item: object) -> None:
-            if isinstance(item, h5py.Dataset):
-                datasets[name] = item
-
-        self._file.visititems(visit)
+        known = dict(datasets(self._file))
+        key = key.strip("/") if key else None
         if key is None:
-            key = next((known for known in FEATURE_KEYS if known in datasets), None)
-        several = {name: item.shape for name, item in datasets.items() if item.ndim >= 2}
+            # a link by that name is what was meant, too: what it leads to is looked at below
+            links = (h5py.SoftLink, h5py.ExternalLink)
+            key = next(
+                (
+                    name
+                    for name in FEATURE_KEYS
+                    if name in known or isinstance(self._file.get(name, getlink=True), links)
+                ),
+                None,
+            )
+        if key is not None and isinstance(found := find(self._file, key), h5py.Dataset):
+            return key, found
+        several = {name: item.shape for name, item in known.items() if item.ndim >= 2}
         flat = {name: shape for name, shape in several.items() if len(shape) == 2}
-        name = choose_key(
-            self.name,
-            "dataset",
-            key.strip("/") if key else None,
-            known=datasets,
-            candidates=flat or several,
-        )
-        return name, datasets[name]
+        name = choose_key(self.name, "dataset", key, known=known, candidates=flat or several)
+        check_dataset(known[name])
+        return name, known[name]
 
     def _find_ids(self, dataset: h5py.Dataset) -> NDArray[np.object_] | None:
         for group in (dataset.parent, self._file):
-            ids = find_ids(self.shape[0], group.get, lambda item: item[...], self.name)
+            ids = find_ids(
+                self.shape[0],
+                functools.partial(find, group),
+                lambda item: read_whole(item, f"the ids of {self.name}"),
+                self.name,
+            )
             if ids is not None:
                 return ids
         return None
 
     def coordinates(self) -> NDArray[Any] | None:
         """Return the pixel coordinates of the rows, where the file has them; (n, 2 or more)."""
-        for name in COORDS_KEYS:
-            if name in self._file:
-                coords = np.asarray(self._file[name][...])
-                if coords.ndim == 2 and coords.shape[0] == self.shape[0] and coords.shape[1] >= 2:
-                    return coords
+        with parsing(self.name):
+            for name in COORDS_KEYS:
+                item = find(self._file, name)
+                shape = getattr(item, "shape", None)
+                if shape and len(shape) == 2 and shape[0] == self.shape[0] and shape[1] >= 2:
+                    return read_whole(item, f"{name} of {self.name}")
         return None
 
     def read(self, lo: int, hi: int) -> NDArray[Any]:
         """Return rows lo to hi."""
-        return self._rows.read(lo, hi)
+        with parsing(self.name):
+            return self._rows.read(lo, hi)
 
     def close(self) -> None:
         """Close the file."""

@@ -11,6 +11,8 @@ from numpy.lib import recfunctions
 from numpy.typing import NDArray
 
 from croma_dask.cohort.readers.base import check_shape, file_signature
+from croma_dask.cohort.readers.npy_header import read_header
+from croma_dask.cohort.readers.trust import parsing
 from croma_dask.errors import SchemaError
 
 __all__ = ["NpyReader", "open_npy"]
@@ -25,20 +27,21 @@ def open_npy(path: str) -> NDArray[Any]:
         The file is truncated, holds Python objects, or is no ``.npy`` file.
     """
     name = os.path.basename(path)
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as err:
-        if isinstance(err, FileNotFoundError | PermissionError):
-            raise
-        if "Python objects" in str(err) or "pickle" in str(err):
-            raise SchemaError(
-                f"{name} has embedding dtype object (pickled Python objects), which is never "
-                "loaded; convert to float and save again"
-            ) from err
-        raise SchemaError(f"{name} is not a readable .npy file: {err}") from err
-    if not isinstance(array, np.ndarray):
-        raise SchemaError(f"{name} is not a .npy file")
-    return array
+    with parsing(name, ".npy file"), open(path, "rb") as file:
+        header = read_header(file, os.fstat(file.fileno()).st_size, name, ".npy file")
+        start = file.tell()
+    with parsing(name, ".npy file"):
+        if header.nbytes == 0:
+            return np.empty(header.shape, header.dtype)
+        array: NDArray[Any] = np.memmap(
+            path,
+            header.dtype,
+            mode="r",
+            shape=header.shape,
+            order="F" if header.fortran else "C",
+            offset=start,
+        )
+        return array
 
 
 class NpyReader:

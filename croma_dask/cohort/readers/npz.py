@@ -7,49 +7,18 @@ from __future__ import annotations
 
 import os
 import zipfile
-import zlib
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from croma_dask.cohort.readers.base import check_shape, choose_key, file_signature, find_ids
+from croma_dask.cohort.readers.npy_header import Header, read_header
+from croma_dask.cohort.readers.trust import check_archive, check_expansion, parsing
 from croma_dask.errors import SchemaError, name_items
 
 __all__ = ["MemberReader", "VectorsReader", "open_npz"]
-
-
-class Header(NamedTuple):
-    """What the header of a ``.npy`` member says."""
-
-    shape: tuple[int, ...]
-    fortran: bool
-    dtype: np.dtype[Any]
-
-
-def read_header(stream: IO[bytes], what: str) -> Header:
-    """Read the header of a member, and leave the stream where its data begin.
-
-    Raises
-    ------
-    SchemaError
-        The member is no ``.npy``, or holds Python objects.
-    """
-    try:
-        version = np.lib.format.read_magic(stream)
-        if version == (1, 0):
-            header = Header(*np.lib.format.read_array_header_1_0(stream))
-        else:
-            header = Header(*np.lib.format.read_array_header_2_0(stream))
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as err:
-        raise SchemaError(f"{what} is not a readable array: {err}") from err
-    if header.dtype.hasobject:
-        raise SchemaError(
-            f"{what} has embedding dtype object (pickled Python objects), which is never loaded; "
-            "convert to float and save again"
-        )
-    return header
 
 
 def open_npz(path: str, key: str | None = None) -> MemberReader | VectorsReader:
@@ -63,11 +32,10 @@ def open_npz(path: str, key: str | None = None) -> MemberReader | VectorsReader:
         Member to read, for archives of several two-dimensional ones.
     """
     name = os.path.basename(path)
-    try:
+    with parsing(name, ".npz archive"):
         archive = zipfile.ZipFile(path)
-    except zipfile.BadZipFile as err:
-        raise SchemaError(f"{name} is not a readable .npz archive: {err}") from err
     try:
+        check_archive(archive, name)
         entries = [entry for entry in archive.namelist() if entry.endswith(".npy")]
         if len(set(entries)) < len(entries):
             raise SchemaError(f"{name} holds two members of one name")
@@ -84,7 +52,7 @@ def open_npz(path: str, key: str | None = None) -> MemberReader | VectorsReader:
         reader = MemberReader(path, archive, chosen, headers[chosen])
         reader.ids = _ids_beside(archive, headers, reader.shape[0], name)
         return reader
-    except SchemaError:
+    except BaseException:
         archive.close()
         raise
 
@@ -97,19 +65,34 @@ def _ids_beside(
     def load(header: Header) -> NDArray[Any]:
         member = next(m for m, known in headers.items() if known is header)
         what = f"{name}, member {member!r}"
-        try:
-            with archive.open(f"{member}.npy") as stream:
-                read_header(stream, what)
-                return np.frombuffer(stream.read(), header.dtype).reshape(header.shape)
-        except (EOFError, ValueError, zipfile.BadZipFile, zlib.error) as err:
-            raise SchemaError(f"{what} is damaged: {err}") from err
+        with parsing(what), archive.open(f"{member}.npy") as stream:
+            _header_of(archive, stream, f"{member}.npy", what)
+            return _whole(archive, stream, f"{member}.npy", header, what).reshape(header.shape)
 
     return find_ids(n_rows, headers.get, load, name)
 
 
 def _header(archive: zipfile.ZipFile, entry: str, name: str) -> Header:
-    with archive.open(entry) as stream:
-        return read_header(stream, f"{name}, member {entry.removesuffix('.npy')!r}")
+    what = f"{name}, member {entry.removesuffix('.npy')!r}"
+    with parsing(what, "array"), archive.open(entry) as stream:
+        return _header_of(archive, stream, entry, what)
+
+
+def _header_of(archive: zipfile.ZipFile, stream: IO[bytes], entry: str, what: str) -> Header:
+    """Read a header from the beginning of a member."""
+    return read_header(stream, archive.getinfo(entry).file_size, what, "array")
+
+
+def _whole(
+    archive: zipfile.ZipFile, stream: IO[bytes], entry: str, header: Header, what: str
+) -> NDArray[Any]:
+    """Read all data of a member, as one vector, where an archive may hold that much."""
+    check_expansion(archive.getinfo(entry).compress_size, header.nbytes, what)
+    # one byte more: only at its end is a member's checksum compared
+    data = stream.read(header.nbytes + 1)
+    if len(data) != header.nbytes:
+        raise SchemaError(f"{what} has {len(data)} bytes of data, expected {header.nbytes}")
+    return np.frombuffer(data, header.dtype)
 
 
 def _ndim(archive: zipfile.ZipFile, entry: str, name: str) -> int:
@@ -131,13 +114,20 @@ class MemberReader:
         self.shape = check_shape(header.shape, self._what)
         self.dtype = header.dtype
         self._archive = archive
-        self._stream = archive.open(f"{member}.npy")
-        read_header(self._stream, self._what)
-        self._start = self._stream.tell()
+        entry = f"{member}.npy"
         self._columns: NDArray[Any] | None = None
-        if header.fortran:
-            data = self._stream.read()
-            self._columns = np.frombuffer(data, self.dtype).reshape(self.shape, order="F")
+        with parsing(self._what):
+            self._stream = archive.open(entry)
+        try:
+            with parsing(self._what):
+                _header_of(archive, self._stream, entry, self._what)
+                self._start = self._stream.tell()
+                if header.fortran:
+                    values = _whole(archive, self._stream, entry, header, self._what)
+                    self._columns = values.reshape(self.shape, order="F")
+        except BaseException:
+            self._stream.close()  # as long as it is open, so is the archive
+            raise
         self.ids: NDArray[np.object_] | None = None
         self.manifest: pd.DataFrame | None = None
         self.source: dict[str, Any] = {"features": name, "reader": "npz", "key": member}
@@ -149,12 +139,10 @@ class MemberReader:
             return self._columns[lo:hi]
         row_bytes = self.shape[1] * self.dtype.itemsize
         start = self._start + lo * row_bytes
-        if self._stream.tell() != start:
-            self._stream.seek(start)  # from then on zipfile no longer checks the checksum
-        try:
+        with parsing(self._what):
+            if self._stream.tell() != start:
+                self._stream.seek(start)  # from then on zipfile no longer checks the checksum
             data = self._stream.read((hi - lo) * row_bytes)
-        except (EOFError, zipfile.BadZipFile, zlib.error) as err:
-            raise SchemaError(f"{self._what} is damaged: {err}") from err
         if len(data) < (hi - lo) * row_bytes:
             raise SchemaError(f"{self._what} is truncated")
         return np.frombuffer(data, self.dtype).reshape(hi - lo, self.shape[1])
@@ -195,20 +183,14 @@ class VectorsReader:
 
     def _vector(self, member: str) -> NDArray[Any]:
         what = f"{self._name}, member {member!r}"
-        with self._archive.open(f"{member}.npy") as stream:
-            header = read_header(stream, what)
+        with parsing(what), self._archive.open(f"{member}.npy") as stream:
+            header = _header_of(self._archive, stream, f"{member}.npy", what)
             if header.shape != self.shape[1:] or header.dtype != self.dtype:
                 raise SchemaError(
                     f"{what} has shape {header.shape} {header.dtype}, the first member "
                     f"{name_items([self._members[0]])} has {self.shape[1:]} {self.dtype}"
                 )
-            try:
-                data = stream.read()
-            except (EOFError, zipfile.BadZipFile, zlib.error) as err:
-                raise SchemaError(f"{what} is damaged: {err}") from err
-        if len(data) != self.shape[1] * self.dtype.itemsize:
-            raise SchemaError(f"{what} is truncated")
-        return np.frombuffer(data, self.dtype)
+            return _whole(self._archive, stream, f"{member}.npy", header, what)
 
     def close(self) -> None:
         """Close the archive."""

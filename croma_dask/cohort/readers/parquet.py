@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from croma_dask.cohort.readers.base import check_shape, choose_key, file_signature
+from croma_dask.cohort.readers.trust import check_expansion, parsing
 from croma_dask.cohort.text import frame_from_arrow
 from croma_dask.errors import SchemaError, name_items
 
-__all__ = ["ParquetReader"]
+__all__ = ["ParquetReader", "check_claims"]
 
 BATCH_ROWS = 4096
 
@@ -40,14 +41,26 @@ class ParquetReader:
     """
 
     def __init__(self, path: str, key: str | None = None) -> None:
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         self._name = os.path.basename(path)
-        try:
+        with parsing(self._name, "parquet file"):
             self._file = pq.ParquetFile(path)
-        except pa.ArrowInvalid as err:
-            raise SchemaError(f"{self._name} is not a readable parquet file: {err}") from err
+        try:
+            with parsing(self._name):
+                self._open(key, os.path.getsize(path))
+        except BaseException:
+            self._file.close()
+            raise
+        self.source: dict[str, Any] = {
+            "features": self._name,
+            "reader": "parquet",
+            "key": key or "",
+        }
+        self.signature: dict[str, Any] = {**file_signature(path), "columns": self._columns}
+
+    def _open(self, key: str | None, size: int) -> None:
+        """Find the features, and read what lies beside them."""
         schema = self._file.schema_arrow
         self._columns, self._is_list = _feature_columns(schema, self._name, key)
         n_rows = self._file.metadata.num_rows
@@ -60,7 +73,7 @@ class ParquetReader:
         self._rest: NDArray[Any] | None = None
         if self._is_list:
             kind = schema.field(self._columns[0]).type
-            self.dtype = np.dtype(kind.value_type.to_pandas_dtype())
+            self.dtype: np.dtype[Any] = np.dtype(kind.value_type.to_pandas_dtype())
             width = self._list_width(kind, n_rows)
         else:
             kinds = [np.dtype(schema.field(name).type.to_pandas_dtype()) for name in self._columns]
@@ -70,14 +83,13 @@ class ParquetReader:
         others = [name for name in schema.names if name not in set(self._columns)]
         self.ids: NDArray[np.object_] | None = None
         self.manifest: pd.DataFrame | None = None
+        check_claims(self._file, size, others, self._name)
         if others:
             self.manifest = frame_from_arrow(self._file.read(columns=others))
-        self.source: dict[str, Any] = {
-            "features": self._name,
-            "reader": "parquet",
-            "key": key or "",
-        }
-        self.signature: dict[str, Any] = {**file_signature(path), "columns": self._columns}
+            if len(self.manifest) != n_rows:
+                raise SchemaError(
+                    f"{self._name} claims {n_rows:,} rows and holds {len(self.manifest):,}"
+                )
 
     def _list_width(self, kind: Any, n_rows: int) -> int:
         """Return the length of the lists, which the schema or else the first row tells."""
@@ -95,6 +107,10 @@ class ParquetReader:
 
     def read(self, lo: int, hi: int) -> NDArray[Any]:
         """Return rows lo to hi."""
+        with parsing(self._name):
+            return self._read(lo, hi)
+
+    def _read(self, lo: int, hi: int) -> NDArray[Any]:
         if self._batches is None or lo < self._position:
             self._start(lo)
         parts = []
@@ -124,7 +140,9 @@ class ParquetReader:
         if self._rest is not None:
             return self._rest
         assert self._batches is not None
-        batch = next(self._batches)
+        batch = next(self._batches, None)
+        if batch is None:
+            raise SchemaError(f"{self._name} ends at row {self._position}, before its last one")
         if self._is_list:
             return self._list_rows(batch.column(0))
         # by name: a batch has the columns in the order of the file
@@ -148,6 +166,38 @@ class ParquetReader:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def check_claims(file: Any, size: int, columns: Sequence[str], name: str) -> None:
+    """Refuse columns that are to be read as a whole and would fill memory.
+
+    Parameters
+    ----------
+    file
+        ``pyarrow.parquet.ParquetFile``; nothing of it is read.
+    size
+        Bytes of the file.
+    columns
+        Names of those that will be read.
+    name
+        The file, for messages.
+
+    Raises
+    ------
+    SchemaError
+        They claim far more than lies in the file, or its parts claim different numbers of rows.
+    """
+    # Not by column: pyarrow's metadata of one abort the process where its statistics are damaged.
+    metadata = file.metadata
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    rows = sum(group.num_rows for group in groups)
+    if rows != metadata.num_rows or any(group.num_rows < 0 for group in groups):
+        raise SchemaError(
+            f"{name} is damaged: it claims {metadata.num_rows:,} rows, its row groups {rows:,}"
+        )
+    # repeated values are stored once, and take their room each
+    plain = max(sum(group.total_byte_size for group in groups), 8 * rows * len(columns))
+    check_expansion(size, plain, name)
 
 
 def _feature_columns(schema: Any, name: str, key: str | None) -> tuple[list[str], bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import os
@@ -11,13 +12,18 @@ from typing import Any, BinaryIO
 
 import pandas as pd
 
+from croma_dask.cohort.readers.parquet import check_claims
+from croma_dask.cohort.readers.trust import check_expansion, parsing
 from croma_dask.cohort.text import as_frame, check_columns, frame_from_arrow
+from croma_dask.cohort.transfer import fetched
 from croma_dask.errors import SchemaError
 
 __all__ = ["read_manifest", "read_text_table"]
 
 _BOM = "\ufeff"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+# Each takes 0.1 ms and more: a row of a million delimiters would take minutes.
+MOST_COLUMNS = 20_000
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 
 
@@ -34,7 +40,7 @@ def read_manifest(
     comment
         Lines before the header of a text file that start with this are skipped.
     storage_options
-        Options of the fsspec file system.
+        Options of the fsspec file system of a URL; what is there is copied here first.
 
     Returns
     -------
@@ -45,45 +51,92 @@ def read_manifest(
     ------
     SchemaError
         There is no such file, or it cannot be read as a table; the message says what to change.
+    StoreError
+        There is nothing at a URL, or it cannot be read.
     """
     if not isinstance(manifest, str | os.PathLike):
         return as_frame(manifest)
-    path = os.fspath(manifest)
     try:
-        return _read_file(path, comment, storage_options)
+        with fetched(manifest, storage_options=storage_options) as path:
+            return _read_file(str(path), comment)
     except FileNotFoundError as err:
-        raise SchemaError(f"there is no {path}") from err
+        raise SchemaError(f"there is no {os.fspath(manifest)}") from err
 
 
-def _read_file(
-    path: str, comment: str | None, storage_options: Mapping[str, Any] | None
-) -> pd.DataFrame:
+def _read_file(path: str, comment: str | None) -> pd.DataFrame:
     stem = path.lower()
     for suffix in _COMPRESSED:
         stem = stem.removesuffix(suffix)
     if stem.endswith((".parquet", ".pq")):
-        return as_frame(_read_parquet(path, storage_options))
+        return as_frame(_read_parquet(path))
     if stem.endswith(".h5ad"):
         from croma_dask.cohort.readers.h5ad import read_obs
 
         return as_frame(read_obs(path))
     if stem.endswith((".csv", ".tsv", ".txt", ".tab")):
-        import fsspec
-
-        with fsspec.open(path, "rb", compression="infer", **(storage_options or {})) as raw:
-            return read_text_table(raw, os.path.basename(path), comment=comment)
+        name = os.path.basename(path)
+        with parsing(name), open(path, "rb") as stored, _unpacked(stored, name) as raw:
+            return read_text_table(raw, name, comment=comment)
     raise SchemaError(
         f"manifest {os.path.basename(path)!r}: unknown kind of file; expected .csv, .tsv, .parquet "
         "or .h5ad"
     )
 
 
-def _read_parquet(path: str, storage_options: Mapping[str, Any] | None) -> pd.DataFrame:
-    import fsspec
+def _read_parquet(path: str) -> pd.DataFrame:
     import pyarrow.parquet as pq
 
-    with fsspec.open(path, "rb", **(storage_options or {})) as raw:
-        return frame_from_arrow(pq.read_table(raw))
+    name = os.path.basename(path)
+    with parsing(name, "parquet file"):
+        file = pq.ParquetFile(path)
+    with file, parsing(name):
+        check_claims(file, os.path.getsize(path), file.schema_arrow.names, name)
+        return frame_from_arrow(file.read())
+
+
+@contextlib.contextmanager
+def _unpacked(stored: BinaryIO, name: str) -> Iterator[BinaryIO]:
+    """Undo the compression that a name tells of, and watch how much comes out of it."""
+    from fsspec.compression import compr
+    from fsspec.utils import infer_compression
+
+    kind = infer_compression(name)
+    if kind is None:
+        yield stored
+        return
+    size = stored.seek(0, io.SEEK_END)
+    stored.seek(0)
+    with compr[kind](stored, mode="rb") as plain:
+        yield io.BufferedReader(_Watched(plain, size, name), 1 << 20)
+
+
+class _Watched(io.RawIOBase):
+    """A stream that is being unpacked, which ends with an error where it grows out of measure."""
+
+    def __init__(self, plain: BinaryIO, stored: int, name: str) -> None:
+        self._plain, self._stored, self._name = plain, stored, name
+        self._count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._count = self._plain.seek(offset, whence)
+        return self._count
+
+    def tell(self) -> int:
+        return self._count
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._plain.read(len(buffer))
+        buffer[: len(data)] = data
+        self._count += len(data)
+        # as cells it takes about four times its own size
+        check_expansion(self._stored, 4 * self._count, self._name)
+        return len(data)
 
 
 def read_text_table(raw: BinaryIO, name: str, *, comment: str | None = None) -> pd.DataFrame:
@@ -96,6 +149,7 @@ def read_text_table(raw: BinaryIO, name: str, *, comment: str | None = None) -> 
         raise SchemaError(f"{name} is UTF-16; save it as UTF-8 (in a spreadsheet: 'CSV UTF-8')")
     raw.seek(0)
     stream = io.TextIOWrapper(raw, encoding="utf-8", newline="")
+    columns: list[str] = []
     try:
         lines = _lines_from_header(stream.readline, name, comment)
         first = next(lines)
@@ -103,7 +157,13 @@ def read_text_table(raw: BinaryIO, name: str, *, comment: str | None = None) -> 
         header = next(csv.reader(_prepend(first, lines), delimiter=delimiter))
         columns = [column.strip().strip(_BOM) for column in header]
         columns = [column or f"unnamed_{i}" for i, column in enumerate(columns)]
+        if len(columns) > MOST_COLUMNS:
+            raise SchemaError(
+                f"{name} has {len(columns):,} columns; expected at most {MOST_COLUMNS:,}: is this "
+                "the table of the features?"
+            )
         check_columns(columns)
+        _check_width(stream, len(columns), delimiter)
         frame = _parse_body(stream, columns, delimiter)
     except UnicodeDecodeError as err:
         raise SchemaError(f"{name} is not UTF-8 ({err.reason} in byte {err.start})") from err
@@ -115,6 +175,22 @@ def read_text_table(raw: BinaryIO, name: str, *, comment: str | None = None) -> 
     finally:
         stream.detach()  # the caller closes the file
     return frame
+
+
+def _check_width(stream: io.TextIOWrapper, expected: int, delimiter: str) -> None:
+    """Refuse a first row of more cells than there are columns, and leave the stream before it.
+
+    pandas does so, too, but after it has made a column of each.
+    """
+    start = stream.tell()
+    lines = iter(stream.readline, "")
+    try:
+        row = next(csv.reader(lines, delimiter=delimiter), [])
+    except csv.Error:  # a cell longer than this parser takes; pandas does
+        row = []
+    stream.seek(start)
+    if len(row) > expected:
+        raise csv.Error(f"row 0 has {len(row):,} cells")
 
 
 def _lines_from_header(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import os
 import warnings
+import zipfile
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from croma_dask.cohort import layout
+from croma_dask.cohort.codecs import check_codecs
 from croma_dask.cohort.location import Location
+from croma_dask.cohort.outside import check_links
 from croma_dask.cohort.readers.base import (
     BlockSource,
     block_edges,
@@ -20,7 +25,14 @@ from croma_dask.cohort.readers.base import (
     find_ids,
     no_signature,
 )
-from croma_dask.errors import InputWarning, SchemaError, StoreError
+from croma_dask.cohort.readers.trust import (
+    check_archive,
+    check_chunks,
+    check_expansion,
+    claimed_bytes,
+    parsing,
+)
+from croma_dask.errors import InputWarning, StoreError
 
 __all__ = ["ZarrReader", "is_zarr"]
 
@@ -29,7 +41,17 @@ _MARKS = ("zarr.json", ".zarray", ".zgroup")
 
 def is_zarr(location: Location) -> bool:
     """Whether a folder or URL holds a Zarr array or group."""
+    if location.is_local:
+        # not opened: the mark itself may be a link to anywhere
+        return any(os.path.lexists(os.path.join(location.url, mark)) for mark in _MARKS)
     return any(location.read_bytes(mark) is not None for mark in _MARKS)
+
+
+class _Stored(NamedTuple):
+    """What there is of a local store."""
+
+    nbytes: int
+    files: int
 
 
 class ZarrReader:
@@ -63,49 +85,31 @@ class ZarrReader:
         location = Location.of(path, storage_options)
         name = location.name
         self._store: Any
+        self._name = name
+        self.shape: tuple[int, int]
+        self.dtype: np.dtype[Any]
+        self.ids: NDArray[np.object_] | None
+        stored = _look(location) if location.is_local else None
         if path.lower().endswith(".zip"):
             self._store = zarr.storage.ZipStore(location.url, mode="r", read_only=True)
         else:
             self._store = location.zarr_store(read_only=True)
         try:
-            node = zarr.open(self._store, mode="r")
-        except (FileNotFoundError, ValueError, KeyError) as err:
-            raise SchemaError(f"{name} is not a readable Zarr array or group: {err}") from err
-        ids = None
-        if isinstance(node, zarr.Group):
-            arrays = _arrays(node)
-            several = {path: a.shape for path, a in arrays.items() if len(a.shape) >= 2}
-            flat = {path: shape for path, shape in several.items() if len(shape) == 2}
-            key = choose_key(
-                name,
-                "array",
-                key.strip("/") if key else None,
-                known=arrays,
-                candidates=flat or several,
-            )
-            array = arrays[key]
-            if key == layout.EMBEDDING and node.attrs.get("format") == layout.FORMAT:
-                ids = _cohort_ids(node, int(array.shape[0]), name)
-            else:
-                beside = key.rpartition("/")[0]
-                ids = find_ids(
-                    int(array.shape[0]),
-                    lambda wanted: arrays.get(f"{beside}/{wanted}".strip("/")),
-                    lambda item: item[:],
-                    name,
-                )
-        else:
-            array = node
-        self.shape = check_shape(array.shape, name if key is None else f"{name}, array {key!r}")
-        self.dtype = np.dtype(array.dtype)
-        _warn_absent(array, name)
-        shards = getattr(array, "shards", None)
-        chunk = int((shards or array.chunks)[0])
-        edges = block_edges(self.shape, self.dtype.itemsize, chunk)
+            with parsing(name, "Zarr array or group"):
+                node = zarr.open(self._store, mode="r")
+            with parsing(name):
+                array, key, self.ids = _choose(node, key, name, stored)
+                what = name if key is None else f"{name}, array {key!r}"
+                self.shape = check_shape(array.shape, what)
+                self.dtype = np.dtype(array.dtype)
+                _warn_absent(array, name)
+                edges = block_edges(self.shape, self.dtype.itemsize, _chunk_rows(array))
+        except BaseException:
+            self._store.close()
+            raise
         self._rows = BlockSource(
             edges, lambda i: np.asarray(array[int(edges[i]) : int(edges[i + 1])])
         )
-        self.ids: NDArray[np.object_] | None = ids
         self.manifest: pd.DataFrame | None = None
         self.source: dict[str, Any] = {"features": name, "reader": "zarr", "key": key or ""}
         # a folder of chunks has no time of its own: a resumed ingest compares rows
@@ -113,11 +117,83 @@ class ZarrReader:
 
     def read(self, lo: int, hi: int) -> NDArray[Any]:
         """Return rows lo to hi."""
-        return self._rows.read(lo, hi)
+        with parsing(self._name):
+            return self._rows.read(lo, hi)
 
     def close(self) -> None:
         """Close the store."""
         self._store.close()
+
+
+def _choose(
+    node: Any, key: str | None, name: str, stored: _Stored | None
+) -> tuple[Any, str | None, NDArray[np.object_] | None]:
+    """Return the array to read, its path in the group that it is of, and the ids beside it."""
+    import zarr
+
+    if not isinstance(node, zarr.Group):
+        _check_array(node, name, stored)
+        return node, key, None
+    arrays = _arrays(node, stored)
+    several = {path: a.shape for path, a in arrays.items() if len(a.shape) >= 2}
+    flat = {path: shape for path, shape in several.items() if len(shape) == 2}
+    key = choose_key(
+        name,
+        "array",
+        key.strip("/") if key else None,
+        known=arrays,
+        candidates=flat or several,
+    )
+    array = arrays[key]
+    n_rows = int(array.shape[0]) if array.shape else 0
+    if key == layout.EMBEDDING and node.attrs.get("format") == layout.FORMAT:
+        return array, key, _cohort_ids(node, n_rows, name)
+    beside = key.rpartition("/")[0]
+
+    def load(item: Any) -> NDArray[Any]:
+        if stored is not None:
+            check_expansion(stored.nbytes, math.prod(item.shape) * 8, f"the ids of {name}")
+        return np.asarray(item[:])
+
+    ids = find_ids(n_rows, lambda wanted: arrays.get(f"{beside}/{wanted}".strip("/")), load, name)
+    return array, key, ids
+
+
+def _check_array(array: Any, name: str, stored: _Stored | None) -> None:
+    """Refuse an array whose chunks run code, or are larger than what is there could hold."""
+    check_codecs(array, name)
+    if stored is not None:
+        chunks = array.shards or array.chunks
+        nbytes = claimed_bytes(chunks, np.dtype(array.dtype))
+        check_expansion(stored.nbytes, nbytes, f"{name}: a chunk")
+        sizes = zip(array.shape, chunks, strict=True)
+        check_chunks(math.prod(-(-n // max(1, size)) for n, size in sizes), stored.files, name)
+
+
+def _chunk_rows(array: Any) -> int:
+    return int((array.shards or array.chunks)[0])
+
+
+def _look(location: Location) -> _Stored:
+    """Return what a local store holds.
+
+    Raises
+    ------
+    SchemaError
+        A member of an archive grows out of measure.
+    StoreError
+        There is a symbolic link in it.
+    """
+    if os.path.isfile(location.url):
+        with parsing(location.name, "Zarr archive"), zipfile.ZipFile(location.url) as archive:
+            check_archive(archive, location.name)
+            for entry in archive.infolist():
+                what = f"{location.name}, member {entry.filename!r}"
+                check_expansion(entry.compress_size, entry.file_size, what)
+            return _Stored(os.path.getsize(location.url), len(archive.infolist()))
+    check_links(location)
+    sizes = location.sizes()
+    return _Stored(sum(sizes.values()), len(sizes))
 
 
 def _cohort_ids(group: Any, n_tiles: int, name: str) -> NDArray[np.object_]:
@@ -152,13 +228,14 @@ def _cohort_ids(group: Any, n_tiles: int, name: str) -> NDArray[np.object_]:
     return ids
 
 
-def _arrays(group: Any, prefix: str = "") -> dict[str, Any]:
+def _arrays(group: Any, stored: _Stored | None, prefix: str = "") -> dict[str, Any]:
     """Return all arrays below a group by their path."""
     found: dict[str, Any] = {}
     for name, array in group.arrays():
+        _check_array(array, f"array {prefix + name!r}", stored)
         found[prefix + name] = array
     for name, child in group.groups():
-        found.update(_arrays(child, f"{prefix}{name}/"))
+        found.update(_arrays(child, stored, f"{prefix}{name}/"))
     return found
 
 

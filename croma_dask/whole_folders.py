@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import glob
@@ -12,7 +13,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-__all__ = ["beside", "put"]
+__all__ = ["beside", "put", "temporary"]
+
+_HERE, _RENAME_EXCHANGE = -100, 2
+"""AT_FDCWD and RENAME_EXCHANGE of Linux."""
 
 
 @contextlib.contextmanager
@@ -39,6 +43,35 @@ def beside(place: Path) -> Iterator[Path]:
                 yield partial
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
+            return
+
+
+@contextlib.contextmanager
+def temporary(root: Path, prefix: str) -> Iterator[Path]:
+    """Make a folder that is gone at the end; if its process is killed, with the next of its prefix.
+
+    Parameters
+    ----------
+    root
+        Where; it is made.
+    prefix
+        Of its name. Nothing else there may begin so.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    for left in root.glob(f"{glob.escape(prefix)}*"):
+        with _locked(left) as mine:
+            if mine:
+                shutil.rmtree(left, ignore_errors=True)
+    while True:
+        folder = root / f"{prefix}{uuid.uuid4().hex[:12]}"
+        folder.mkdir(mode=0o700)
+        with _locked(folder) as mine:
+            if mine is False or not folder.exists():
+                continue  # taken for a leftover by somebody else before it was locked
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
             return
 
 
@@ -83,6 +116,10 @@ def put(partial: Path, place: Path, *, check: Callable[[Path], None]) -> None:
                 if err.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                     raise
             check(place)
+            if _exchange(partial, place):
+                # What was there goes: at no moment is nothing there, whenever this is killed.
+                shutil.rmtree(partial, ignore_errors=True)
+                break
             old = place.with_name(f".{place.name}.old-{uuid.uuid4().hex[:12]}")
             with contextlib.suppress(FileNotFoundError):
                 os.rename(place, old)
@@ -95,3 +132,13 @@ def put(partial: Path, place: Path, *, check: Callable[[Path], None]) -> None:
     finally:
         for old in aside:
             shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders change places in one step; says whether the system could."""
+    try:
+        renameat2 = ctypes.CDLL(None).renameat2
+    except AttributeError:
+        return False
+    names = os.fsencode(one), os.fsencode(other)
+    return bool(renameat2(_HERE, names[0], _HERE, names[1], _RENAME_EXCHANGE) == 0)

@@ -1,0 +1,171 @@
+"""Credentials: they open what they are for, and are seen nowhere."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+
+import croma_dask as cd
+from croma_dask.cohort import secrets
+from croma_dask.cohort.location import Location
+from croma_dask.cohort.store import StoredCohort
+from croma_dask.errors import StoreError
+from croma_dask.tasks import run_graph
+from tests.objects.conftest import KEY, SECRET, Bucket
+
+N = 60
+
+
+def write(bucket: Bucket) -> str:
+    x = np.random.default_rng(0).standard_normal((N, 4)).astype("f4")
+    frame = {
+        "sample_id": [f"s{i}" for i in range(N)],
+        "label": [f"l{i % 2}" for i in range(N)],
+        "center": [f"c{i // 2 % 3}" for i in range(N)],
+        "group_id": [f"g{i // 4}" for i in range(N)],
+    }
+    return cd.write_cohort(
+        bucket.url("c.zarr"), x, frame, chunk_rows=16, storage_options=bucket.options
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://me:pass-word@host/a/c.zarr", "https://me:***@host/a/c.zarr"),
+        ("ftp://:pass-word@host:21/c.zarr", "ftp://:***@host:21/c.zarr"),
+        (
+            "https://host/x.npy?X-Amz-Credential=AKIA%2F1&X-Amz-Date=2026&X-Amz-Signature=pass-word",
+            "https://host/x.npy?X-Amz-Credential=***&X-Amz-Date=2026&X-Amz-Signature=***",
+        ),
+        ("https://a.blob.host/c/x.npy?sv=2024&sig=pass-word", "https://a.blob.host/c/x.npy?sv=2024&sig=***"),
+        ("s3://bucket/a@b:c/x.zarr", "s3://bucket/a@b:c/x.zarr"),
+        ("simplecache::s3://bucket/x.zarr", "simplecache::s3://bucket/x.zarr"),
+    ],
+)  # fmt: skip
+def test_url__is_shown_without_what_opens_it(url: str, shown: str) -> None:
+    place = Location.of(url, {"secret": "pass-word"})
+    assert place.url == str(place) == secrets.redact(f"{url}") == shown
+    assert place.opening_url == url
+    for text in (repr(place), repr(pickle.dumps(place)), repr(StoredCohort(place))):
+        assert "pass-word" not in text
+    copy = pickle.loads(pickle.dumps(place))
+    assert copy == place
+    assert copy.storage_options == {"secret": "pass-word"}
+    # Places inside of it, and the shown URL itself, are opened by the same.
+    assert Location.of(shown).opening_url == url
+    if "?" not in url:
+        assert place.joined("x").opening_url == f"{url}/x"
+
+
+def test_equal_options__are_one_token_that_tells_nothing() -> None:
+    one = Location.of("s3://b/x", {"key": KEY, "secret": SECRET})
+    other = Location.of("s3://b/x", {"secret": SECRET, "key": KEY})
+    assert one == other
+    assert len(one.token) == 16
+    assert Location.of("s3://b/x", {"key": KEY, "secret": "other"}) != one
+    assert Location.of("s3://b/x").token == ""
+
+
+def test_unknown_token__says_what_to_do() -> None:
+    with pytest.raises(StoreError, match="does not know the storage options that open it"):
+        StoredCohort(Location("s3://b/x.zarr", "f" * 16)).n_tiles  # noqa: B018
+    with pytest.raises(StoreError, match="does not know"):
+        Location("https://nobody:***@host/x").about()
+
+
+def test_exported_options__cannot_be_read_in_a_log_of_messages() -> None:
+    Location.of("s3://b/x", {"secret": SECRET, "client_kwargs": {"aws_session_token": SECRET}})
+    sent = pickle.dumps(secrets.exported())
+    assert SECRET.encode() not in sent
+    found = pickle.loads(sent)["options"].values()
+    assert {"secret": SECRET, "client_kwargs": {"aws_session_token": SECRET}} in list(found)
+    assert all(type(one["secret"]) is str for one in found if "secret" in one)
+
+
+def test_dataset_and_graph__carry_no_secret(bucket: Bucket) -> None:
+    cohort = cd.open_cohort(write(bucket), storage_options=bucket.options)
+    for sent in (cloudpickle.dumps(cohort), cloudpickle.dumps(dict(cohort.__dask_graph__()))):
+        assert SECRET.encode() not in sent
+        assert KEY.encode() not in sent
+    assert SECRET not in repr(cohort) + repr(cohort.attrs) + cohort._repr_html_()
+    again = pickle.loads(cloudpickle.dumps(cohort))
+    assert again.embedding.variable.compute().shape == (N, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::croma_dask.errors.SupportWarning")
+def test_logs_and_results__carry_no_secret(
+    bucket: Bucket, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("croma_dask", "distributed", "fsspec", "s3fs", "zarr", "botocore", "aiobotocore"):
+        caplog.set_level(logging.DEBUG, name)
+    bucket.faults.at_random(0.05)
+    result = cd.score(
+        write(bucket), confounder="center", k_candidates=[5], m=2, quiet=True,
+        storage_options=bucket.options,
+    )  # fmt: skip
+    for ending in ("zarr", "nc", "csv", "json"):
+        cd.results.save(result, bucket.url(f"r.{ending}"), storage_options=bucket.options)
+    cd.report(bucket.url("r.zarr"), bucket.url("p.html"), storage_options=bucket.options, n_draws=5)
+    bucket.faults.clear()
+    assert SECRET not in repr(result)
+    fs = bucket.filesystem()
+    for key in bucket.keys():
+        content = fs.cat_file(f"{bucket.name}/{key}")
+        assert SECRET.encode() not in content, key
+        assert KEY.encode() not in content, key
+    assert len(caplog.records) > 100
+    assert not [r for r in caplog.records if SECRET in r.getMessage()]
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore::croma_dask.errors.SupportWarning")
+def test_workers__are_given_options_apart_from_the_graph(
+    bucket: Bucket, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from distributed import Client, LocalCluster
+
+    caplog.set_level(logging.DEBUG, "distributed")
+    url = write(bucket)
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None,
+            local_directory=str(tmp_path),
+        ) as cluster,
+        Client(cluster) as client,
+    ):  # fmt: skip
+        cohort = cd.open_cohort(url, storage_options=bucket.options)
+        expected = StoredCohort(url, bucket.options).read_tiles(0, N)
+        assert np.array_equal(cohort.embedding.variable.compute(), expected)
+        # A worker that comes later is told, too.
+        cluster.scale(2)
+        client.wait_for_workers(2, timeout=60)
+        found = client.run(lambda place: place.read_bytes("zarr.json") is not None,
+                           Location.of(url, bucket.options))  # fmt: skip
+        assert list(found.values()) == [True, True]
+        # Options that come up later are sent before a graph is.
+        others = StoredCohort(url, {**bucket.options, "default_block_size": 1 << 20})
+        graph = {"croma-rows-1": (StoredCohort.read_tiles, others, 0, N)}
+        (found,) = run_graph(graph, ["croma-rows-1"], client=client)
+        assert np.array_equal(found, expected)
+        result = cd.score(others, confounder="center", k_candidates=[5], m=2, client=client)
+        assert "RI" in result.children
+
+        def seen(dask_scheduler: Any) -> str:
+            keys = [*map(str, dask_scheduler.tasks), *dask_scheduler.task_prefixes]
+            return repr([keys, dask_scheduler.worker_plugins])
+
+        shown = client.run_on_scheduler(seen)
+        assert "croma-dask storage options" in shown
+        assert SECRET not in shown
+        logs = repr([client.get_worker_logs(), client.get_scheduler_logs()])
+        assert SECRET not in logs
+    assert not [r for r in caplog.records if SECRET in r.getMessage()]
