@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 import pickle
 from pathlib import Path
 from typing import Any
 
+import click
 import cloudpickle
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import croma_dask as cd
+from croma_dask.cli_options import storage_option
 from croma_dask.cohort import secrets
 from croma_dask.cohort.location import Location
 from croma_dask.cohort.store import StoredCohort
@@ -169,3 +173,22 @@ def test_workers__are_given_options_apart_from_the_graph(
         logs = repr([client.get_worker_logs(), client.get_scheduler_logs()])
         assert SECRET not in logs
     assert not [r for r in caplog.records if SECRET in r.getMessage()]
+
+
+def test_storage_options_of_a_command__are_values_and_mappings() -> None:
+    @click.command()
+    @storage_option
+    def command(storage_options: dict[str, Any]) -> None:
+        click.echo(repr(storage_options))
+
+    def told(*options: str) -> str:
+        given = [part for option in options for part in ("--storage-option", option)]
+        return CliRunner().invoke(command, given).output
+
+    given = ("anon=false", "key=007", "a.b.c=5", "a.b.d=x", "endpoint_url=http://h:1/")
+    assert ast.literal_eval(told(*given)) == {
+        "anon": False, "key": "007", "a": {"b": {"c": 5, "d": "x"}}, "endpoint_url": "http://h:1/",
+    }  # fmt: skip
+    assert "both as a value and with parts" in told("a=1", "a.b=2")
+    assert "both as a value and with parts" in told("a.b=2", "a=1")
+    assert "given twice" in told("a=1", "a=2")

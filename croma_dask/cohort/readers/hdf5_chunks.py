@@ -121,8 +121,7 @@ def _chunk(dataset: h5py.Dataset, filters: list[_Filter], offset: tuple[int, ...
     if not {code for code, _ in filters} <= {_DEFLATE, _SHUFFLE, _FLETCHER32}:
         return None
     mask, data = dataset.id.read_direct_chunk(offset)
-    # as it lies in the file: a text is a reference to a heap there
-    expected = math.prod(dataset.chunks) * int(dataset.id.get_type().get_size())
+    expected = math.prod(dataset.chunks) * _item_bytes(dataset)
     for position, (code, values) in reversed(list(enumerate(filters))):
         # a filter that made a chunk no smaller may have been left out
         if not mask >> position & 1:
@@ -130,6 +129,18 @@ def _chunk(dataset: h5py.Dataset, filters: list[_Filter], offset: tuple[int, ...
     if len(data) != expected:
         raise SchemaError(f"{where} has {len(data):,} bytes, and its shape needs {expected:,}")
     return data
+
+
+def _item_bytes(dataset: h5py.Dataset) -> int:
+    """Return the bytes of an item as it lies in the file."""
+    import h5py
+
+    kind = dataset.dtype
+    if h5py.check_string_dtype(kind) is None or kind.kind != "O":
+        return int(kind.itemsize)
+    # a text of any length: its own length, and its place in a heap
+    address, _ = dataset.file.id.get_create_plist().get_sizes()
+    return 4 + int(address) + 4
 
 
 def _undo(data: Any, code: int, values: tuple[int, ...], expected: int) -> Any:
@@ -145,4 +156,7 @@ def _undo(data: Any, code: int, values: tuple[int, ...], expected: int) -> Any:
     if width <= 1 or not whole:
         return data
     planes = np.frombuffer(data, np.uint8, whole).reshape(width, -1)
-    return planes.T.tobytes() + bytes(data[whole:])
+    items = np.empty(planes.shape[::-1], np.uint8)
+    for byte, plane in enumerate(planes):
+        items[:, byte] = plane
+    return items.tobytes() + bytes(data[whole:])
