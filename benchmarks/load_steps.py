@@ -34,7 +34,8 @@ def run(meter: child.Meter, case: str, step: str, face: str, folder: str) -> dic
     dict
         ``outcome`` (``works``, ``refused: ...``, ``CRASH ...``), ``seconds``, and in bytes ``peak``
         above what the process held once its libraries were loaded, ``whole`` above a bare Python,
-        ``planned`` (None where no plan tells), which counts like ``whole``.
+        ``planned`` (None where no plan tells), which counts like ``whole``; ``longest_line`` of
+        what was said, in characters.
     """
     one, place = CASES[case], Path(folder)
     planned = _planned(one, step, place)
@@ -51,10 +52,10 @@ def run(meter: child.Meter, case: str, step: str, face: str, folder: str) -> dic
             outcome, said = _through_cli(one, step, place)
     seconds = time.perf_counter() - started
     whole = meter.peak()
-    longest = max([len(str(w.message)) for w in warned] + [len(text) for text in said], default=0)
+    longest = max(map(len, [outcome, *said, *(str(w.message) for w in warned)]))
     return {
         "outcome": outcome, "seconds": seconds, "peak": whole - loaded, "whole": whole,
-        "planned": planned, "longest_message": max(longest, len(outcome)),
+        "planned": planned, "longest_line": longest,
     }  # fmt: skip
 
 
@@ -220,7 +221,7 @@ def _through_cli(one: Case, step: str, place: Path) -> tuple[str, list[str]]:
             return f"CRASH {type(problem).__name__}: {problem} ({where})", []
     lines = [*out.getvalue().splitlines(), *err.getvalue().splitlines()]
     if code in (0, None):
-        return "works", [out.getvalue(), *lines]
+        return "works", lines
     told = [line for line in err.getvalue().splitlines() if line.startswith("error: ")]
     message = told[-1].removeprefix("error: ") if told else err.getvalue().strip()
     return f"{_EXIT.get(code, f'CRASH exit {code}')}: {message}", lines

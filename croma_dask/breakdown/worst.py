@@ -92,6 +92,11 @@ def worst_groups(
     told = _selected(table, whole, model, m)
     defined = told["n_defined"].transpose("model", "group").values.min(axis=0)
     eligible = np.flatnonzero(defined >= min_defined)
+    if not eligible.size and not defined.max():
+        raise SupportError(
+            f"no sample of {metric} is defined, so that no group is worse than another: lower m or "
+            "raise k, and score again"
+        )
     if not eligible.size:
         raise SupportError(
             f"none of {defined.size} groups has {min_defined} defined samples (the largest has "

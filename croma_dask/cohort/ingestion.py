@@ -60,7 +60,7 @@ def ingest(
         Zarr array is read where it is; everything else is copied into the temporary folder first.
     manifest
         CSV, TSV, parquet or h5ad file or its URL, a data frame or a mapping of columns; one row a
-        sample. May be left out where `features` carries columns (h5ad, parquet, a folder of slides).
+        sample. May be left out where `features` carries columns (h5ad, parquet, folder of slides).
     out
         Path or fsspec URL of the store to write.
     key

@@ -117,7 +117,7 @@ def certify(home: Range, lists: Lists, found: Delivered, spec: ListSpec) -> Fail
 
 def copied_at_once(home: Range, room: int = _COPIED) -> int:
     """How many failing rows of a range are searched again together: `room` bytes of copies."""
-    return max(_FEWEST, room // ((home.x.itemsize + 4) * home.x.shape[1] + 64))
+    return max(_FEWEST, int(room // ((home.x.itemsize + 4) * home.x.shape[1] + 64)))
 
 
 def second_look(

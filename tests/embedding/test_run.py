@@ -22,7 +22,13 @@ from croma_dask.embedding.label import Evaluated
 from croma_dask.embedding.outcome import Counts, Outcome, Scores
 from croma_dask.embedding.request import Request
 from croma_dask.embedding.run import run_inputs
-from croma_dask.errors import InputWarning, MemoryLimitError, SchemaError, StoreError
+from croma_dask.errors import (
+    CromaDaskError,
+    InputWarning,
+    MemoryLimitError,
+    SchemaError,
+    StoreError,
+)
 from croma_dask.options import merged
 from tests.helpers.samples import cells, write_h5ad
 
@@ -213,7 +219,7 @@ def test_check_inputs__names_damaged_files(tmp_path: Path) -> None:
     with h5py.File(path, "a") as file:
         file.create_group("obs").attrs["_index"] = "nothing"
         file["obs/cell_type"] = np.arange(150)
-    with pytest.raises(SchemaError, match=r"b\.h5ad: cannot be read as AnnData: .*nothing"):
+    with pytest.raises(SchemaError, match=r"b\.h5ad: obs has no array 'nothing', which it"):
         check(whole, path)
 
 
@@ -226,7 +232,7 @@ def test_run_inputs__names_a_file_that_is_damaged_inside(tmp_path: Path) -> None
     anndata.read_h5ad(path).write_h5ad(path, compression="gzip")
     damage(path)
     check(path)
-    with pytest.raises(SchemaError, match=r"M/a\.h5ad: cannot be read as AnnData: "):
+    with pytest.raises(CromaDaskError, match=r"M/a\.h5ad is damaged: "):
         run(tmp_path, path)
     assert list((tmp_path / "scratch").iterdir()) == []
 

@@ -239,7 +239,6 @@ def set_to(*keys: str, value: object) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     "change",
     [
-        set_to("format", value=2),
         set_to("groups", value=None),
         set_to("groups", value=[1]),
         set_to("groups", BIO, value=None),
@@ -267,6 +266,17 @@ def test_read_sample__survives_a_damaged_record(change: Any, tmp_path: Path) -> 
     found = read(tmp_path)
     assert found is not None
     assert tuple(found.outcomes) == METRIC_NAMES
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [(2, "newer release"), (0, "damaged"), ("1", "damaged")]
+)
+def test_read_sample__of_another_format_is_refused(value: Any, told: str, tmp_path: Path) -> None:
+    write(tmp_path, make_scores())
+    path = record_of(tmp_path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": value}))
+    with pytest.raises(StoreError, match=told):
+        read(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"7", b"null", b"\xff\xfe", b"{}"])

@@ -80,7 +80,8 @@ def test_manifest__of_long_ids_leaves_them_where_they_are() -> None:
     short, long = (
         memory.manifest_bytes(20_000, n_scores=6, id_length=length) for length in (8, 10_000)
     )
-    assert memory.holds_ids(20_000, 8) and not memory.holds_ids(20_000, 10_000)
+    assert memory.holds_ids(20_000, 8)
+    assert not memory.holds_ids(20_000, 10_000)
     assert 0 < long - short < 16 * memory.TEXT_BLOCK
 
 

@@ -381,9 +381,7 @@ def test_hdf5__chunk_of_another_size_than_its_shape(tmp_path: Path, options: dic
     with h5py.File(tmp_path / "x.h5", "w") as file:
         data = file.create_dataset("features", X.shape, "f4", chunks=X.shape, **options)
         data.id.write_direct_chunk((0, 0), raw)
-    with contextlib.closing(open_reader(tmp_path / "x.h5")) as reader:
-        with pytest.raises(SchemaError, match=r"x\.h5 is damaged|the chunk at \(0, 0\)"):
-            reader.read(0, N)
+    refused(tmp_path / "x.h5", r"x\.h5 is damaged|the chunk at \(0, 0\)|HDF5 library crashes on it")
 
 
 _FILTERS: list[dict[str, Any]] = [

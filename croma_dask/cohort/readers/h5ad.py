@@ -185,7 +185,10 @@ def _obs(file: h5py.File, name: str) -> tuple[NDArray[np.object_], pd.DataFrame]
             )
         else:
             columns[column] = values
-    ids = to_text(_column(file, find(obs, index)), "obs index")
+    entries = _column(file, find(obs, index))
+    if entries is None:
+        raise SchemaError(f"{name}: obs has no array {index!r}, which it names as its index")
+    ids = to_text(entries, "obs index")
     for column, values in columns.items():
         if len(values) != len(ids):
             raise SchemaError(
