@@ -2,6 +2,7 @@
 #
 #   make demo    score the demo store, print the table, write the results to build/demo
 #   make test    the tests (a few minutes); make slow runs the long ones
+#   make faults  breaks runs in two hundred ways and looks at what is left; make fuzz feeds readers
 #   make drift   compares a table of numbers in other environments (BLAS, locale, numpy, Python)
 #   make docs    the documentation, into build/docs; make notebooks executes those in examples/
 #   make browser the tests that open the report in a browser (chromium, by apt-get where it is missing)
@@ -15,12 +16,12 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; 
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test slow drift notebooks docs browser lint types format bench clean
+.PHONY: help demo test slow faults fuzz drift notebooks docs browser lint types format bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST)); \
-	echo "Targets: demo test slow drift notebooks docs browser lint types format bench clean"
+	echo "Targets: demo test slow faults fuzz drift notebooks docs browser lint types format bench clean"
 
 demo: $(VENV)/.has-plot
 	@$(BIN)/python examples/demo.py
@@ -30,6 +31,13 @@ test: $(VENV)/.has-dev
 
 slow: $(VENV)/.has-dev
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+# docs/reliability.md has their tables.
+faults: $(VENV)/.has-dev
+	$(BIN)/python -m tests.faults $(ARGS)
+
+fuzz: $(VENV)/.has-dev
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 # The captured table of numbers, in every environment that can be made here: BLAS kernels, locales,
 # releases of numpy, the newest Python.

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["collect"]
 
+MOST_PAIRED = 60
+"""Models of which every pair is shown: of a thousand the pairs would be most of the page."""
+
 LIBRARY = (
     "Charts: Apache ECharts 6.1.0, under the Apache License 2.0, part of this file. The page asks "
     "the network for nothing, and its policy forbids it to."
@@ -142,7 +145,9 @@ class _Scored:
                     "typical": words.typical,
                     "worst": words.units,
                 },
-                "pairs": summary.pairs(nodes, intervals, words) if len(names) > 1 else [],
+                "pairs": summary.pairs(nodes, intervals, words)
+                if 1 < len(names) <= MOST_PAIRED
+                else [],
             },
             "curves": self._curves(),
             "about": {
@@ -189,6 +194,11 @@ class _Scored:
                 "neighbours that it has here; those of another cohort would be about half as wide "
                 "again."
             )
+            if len(self.names) > MOST_PAIRED:
+                text += (
+                    " Pairs of so many models are not shown here; croma-dask bootstrap --out "
+                    "writes them."
+                )
         return text
 
     def _pareto(self) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,9 @@ __all__ = ["bootstrap_text"]
 
 _NAMES = {"value": "value", "ltm_alpha": "LTM", "f0": "F(0)"}
 
+MOST_PAIRED = 20
+"""Models of which every pair gets a line: of a hundred these would be thousands."""
+
 
 def bootstrap_text(result: xr.DataTree) -> str:
     """Lay a bootstrap out.
@@ -31,8 +35,8 @@ def bootstrap_text(result: xr.DataTree) -> str:
     -------
     str
         What was drawn; for each metric (and `m`) a line a model and statistic with its interval and
-        rank; then, of several models, a line for every pair: the difference of the first and the
-        second, its interval, and how often the first is better.
+        rank; then, of several models, a line for every pair (of the 20 best, where there are more):
+        the difference of the first and the second, its interval, and how often the first is better.
 
     Raises
     ------
@@ -103,16 +107,21 @@ def _pairs(metric: str, node: xr.Dataset) -> Iterator[str]:
     width = max(map(len, names))
     yield f"  {'':{2 * width + 2}}  {'':5}{'':>10}{'interval':>20}{'first better':>14}"
     for statistic in RESAMPLED[metric]:
-        for a, b in np.argwhere(np.triu(np.ones((len(names), len(names))), 1)):
-            one = node.isel(model=a, other=b)
-            apart, low, high, better = (
-                float(one[statistic + part])
-                for part in ("_difference", "_difference_low", "_difference_high", "_better")
-            )
+        apart, low, high, better = (
+            node[statistic + part].transpose("model", "other").values
+            for part in ("_difference", "_difference_low", "_difference_high", "_better")
+        )
+        rank = node[f"{statistic}_rank"].values
+        best = np.sort(np.argsort(rank, kind="stable")[:MOST_PAIRED])
+        for a, b in itertools.combinations(best, 2):
             yield (
-                f"  {names[a]:{width}}  {names[b]:{width}}  {_NAMES[statistic]:5}{apart:>+10.4f}"
-                f"{_span(low, high, '+'):>20}{better:>14.3f}"
+                f"  {names[a]:{width}}  {names[b]:{width}}  {_NAMES[statistic]:5}"
+                f"{apart[a, b]:>+10.4f}{_span(low[a, b], high[a, b], '+'):>20}"
+                f"{better[a, b]:>14.3f}"
             )
+    if len(names) > MOST_PAIRED:
+        n = len(names) * (len(names) - 1) // 2
+        yield f"  ... of the {MOST_PAIRED} best of each; all {n:,} pairs: --out"
 
 
 def _span(low: Any, high: Any, sign: str = "") -> str:

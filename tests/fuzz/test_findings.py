@@ -601,6 +601,7 @@ def test_text__header_of_one_long_cell(tmp_path: Path):
     ("text", "message"),
     [
         ("a,b\n" + "," * 300_000 + "\n", "with 2 columns .*row 0 has 300,001 cells"),
+        ("a,b\n\n \n" + "x" * 200_000 + "," * 300_000 + "\n", "row 0 has 300,001 cells"),
         (",".join(map(str, range(30_000))) + "\n", "30,000 columns; expected at most 20,000"),
     ],
 )

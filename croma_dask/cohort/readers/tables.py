@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
@@ -183,14 +184,19 @@ def _check_width(stream: io.TextIOWrapper, expected: int, delimiter: str) -> Non
     pandas does so, too, but after it has made a column of each.
     """
     start = stream.tell()
-    lines = iter(stream.readline, "")
+    # lines of blanks are none to pandas
+    while (line := stream.readline()) and not line.strip():
+        start = stream.tell()
     try:
-        row = next(csv.reader(lines, delimiter=delimiter), [])
-    except csv.Error:  # a cell longer than this parser takes; pandas does
-        row = []
+        rest = iter(stream.readline, "")
+        count = len(next(csv.reader(_prepend(line, rest), delimiter=delimiter), []))
+    except csv.Error:
+        # a cell longer than this parser takes; pandas takes it, so cells are only counted roughly
+        count = 1 + re.sub(r'"[^"]*("|$)', "", line).count(delimiter)
+        count = count if count > MOST_COLUMNS else 0
     stream.seek(start)
-    if len(row) > expected:
-        raise csv.Error(f"row 0 has {len(row):,} cells")
+    if count > expected:
+        raise csv.Error(f"row 0 has {count:,} cells")
 
 
 def _lines_from_header(
