@@ -178,10 +178,8 @@ def seal(location: Location, attrs: Mapping[str, Any]) -> None:
 
 
 def _holds(document: Mapping[str, Any]) -> bool:
-    """Whether metadata fit the checksum in them; those that are not consolidated have none."""
+    """Whether metadata fit the checksum in them, which is of consolidated ones."""
     inside = document.get("consolidated_metadata")
-    if inside is None:
-        return True
     if not isinstance(inside, dict) or "metadata" not in inside:
         return False
     return bool(layout_checksum(document) == document["attributes"].get(ATTR))

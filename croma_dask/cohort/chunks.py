@@ -28,6 +28,9 @@ _CRC = {"name": "crc32c"}
 _Version = tuple[int, int, int]
 """Inode and times of a file: what tells that it is the one that was checked."""
 
+_checked: dict[tuple[str, str, int], _Version] = {}
+"""What this process has checked, by store, array and chunk: handles are made anew in every task."""
+
 
 class ChunkReader:
     """Read rows of the embedding array of a store; safe from many threads.
@@ -66,6 +69,7 @@ class ChunkReader:
         self.chunk_rows = int(array.chunks[0])
         self._array = array
         self._url = location.url
+        self._location = location
         self._name = name
         self._mend = mend
         codecs = [codec.to_dict() for codec in getattr(array.metadata, "codecs", ())]
@@ -73,7 +77,6 @@ class ChunkReader:
         self._direct = (
             location.is_local and (codecs == [_BYTES] or self._has_crc) and _is_plain(array)
         )
-        self._checked: dict[int, _Version] = {}
 
     def read(self, lo: int, hi: int) -> NDArray[Any]:
         """Return rows lo to hi, C-contiguous.
@@ -103,8 +106,17 @@ class ChunkReader:
             raise
         except (ValueError, TypeError, RuntimeError, MemoryError) as err:  # what codecs raise
             raise self._damaged(index, f"cannot be read ({err})") from err
-        if np.isnan(out[:, 0]).any():
+        if self.dtype.kind == "f":
+            missing = bool(np.isnan(out[:, 0]).any())
+        else:
+            missing = not out.any() and not self._is_there(index)
+        if missing:
             self._raise_missing(index)
+
+    def _is_there(self, index: int) -> bool:
+        """Whether a chunk that reads as nothing but fill values was written."""
+        key = self._array.metadata.encode_chunk_key((index, 0))
+        return self._location.joined(f"{self._name}/{key}").about() is not None
 
     def _read_direct(self, index: int, skip: int, out: NDArray[Any]) -> None:
         """Read rows of one chunk straight into `out`."""
@@ -112,6 +124,7 @@ class ChunkReader:
         inside = self.chunk_rows * row_bytes
         expected = inside + CRC_BYTES * self._has_crc
         wanted = out.reshape(-1).view(np.uint8)
+        key = self._url, self._name, index
         try:
             with open(f"{self._url}/{self._name}/c/{index}/0", "rb", buffering=0) as file:
                 about = os.fstat(file.fileno())
@@ -119,7 +132,7 @@ class ChunkReader:
                     raise self._damaged(index, f"has {about.st_size} bytes, expected {expected}")
                 version = (about.st_ino, about.st_mtime_ns, about.st_ctime_ns)
                 is_whole = len(out) == min(self.chunk_rows, self.shape[0] - index * self.chunk_rows)
-                if not self._has_crc or (not is_whole and self._checked.get(index) == version):
+                if not self._has_crc or (not is_whole and _checked.get(key) == version):
                     file.seek(skip * row_bytes)
                     self._fill(index, file, wanted)
                     return
@@ -135,7 +148,7 @@ class ChunkReader:
             self._raise_missing(index)
         if int.from_bytes(stored.tobytes(), "little") != crc:
             raise self._damaged(index, "does not match its checksum")
-        self._checked[index] = version
+        _checked[key] = version
 
     def _crc_of_rest(self, index: int, file: FileIO, n_bytes: int, crc: int) -> int:
         """Read bytes that nobody asked for, and add them to the checksum."""

@@ -26,9 +26,9 @@ _URLS: dict[str, str] = {}
 what is shown of them."""
 
 _HIDDEN = "***"
-_USER = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)(?P<user>[^/?#@\s:]*):(?P<secret>[^/?#@\s]*)@")
+_USER = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)(?P<user>[^/?#@\s:]*):(?P<secret>[^/?#\s]*)@")
 _QUERY = re.compile(
-    r"(?P<name>[?&][^=&#\s]*(?:sig|signature|token|key|secret|credential|password|auth|policy)"
+    r"(?P<name>[?&][^=&#\s]*(?:sig|signature|token|key|secret|credential|pass|pw|auth|policy|jwt|code|session)"
     r"[^=&#\s]*=)[^&#\s]+",
     re.IGNORECASE,
 )

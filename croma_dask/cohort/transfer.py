@@ -280,8 +280,15 @@ def _upload_folder(path: Path, location: Location) -> None:
     for name in location.names():
         if name not in (UPLOADING, ROOT):
             location.remove_below(name)
+
+    def put_mine(name: str) -> None:
+        # Nothing goes into a folder that another run has begun, or ended, meanwhile.
+        if location.read_bytes(UPLOADING) != run:
+            raise _shared(location, "")
+        _put(path / name, location.joined(name))
+
     with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
-        list(pool.map(lambda name: _put(path / name, location.joined(name)), files))
+        list(pool.map(put_mine, files))
     _check_uploaded(path, files, location, run)
     _put(path / ROOT, location.joined(ROOT))
     location.joined(UPLOADING).unlink(missing_ok=True)
@@ -299,11 +306,14 @@ def _check_uploaded(path: Path, files: list[str], location: Location, run: bytes
     expected = {name: (path / name).stat().st_size for name in files}
     if sizes != expected or location.read_bytes(UPLOADING) != run:
         wrong = [name for name in {*sizes, *expected} if sizes.get(name) != expected.get(name)]
-        about = f" ({len(wrong)} objects are not as written)" if wrong else ""
-        raise StoreError(
-            f"another run writes to {location.url} at the same time{about}: what is there does not "
-            "open; let one of them finish, or name another place"
-        )
+        raise _shared(location, f" ({len(wrong)} objects are not as written)" if wrong else "")
+
+
+def _shared(location: Location, about: str) -> StoreError:
+    return StoreError(
+        f"another run writes to {location.url} at the same time{about}: this one stops; let one of "
+        "them finish, or name another place"
+    )
 
 
 def _check_room(needed: int, folder: Path, location: Location) -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import time
+import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import TracebackType
@@ -107,10 +108,12 @@ class CohortWriter:
         self._check_arguments(chunk_rows)
         self.source = dict(source or {})
         self._signature = json.dumps(dict(signature or {}), sort_keys=True)
+        self._run = uuid.uuid4().hex
         self._hasher = BlockHasher()
         self._filled = 0
         self._last_record = time.monotonic()
         self._finished = False
+        self._lost = False
         self._between_chunks = True
         self._replay: BlockHasher | None = None
         self.same_source = True
@@ -158,6 +161,7 @@ class CohortWriter:
                 "format": layout.FORMAT,
                 "format_version": layout.FORMAT_VERSION,
                 "status": layout.STATUS_WRITING,
+                "run": self._run,
                 "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
                 "created_by": f"croma-dask {__version__}",
                 "source": json.dumps(self.source, ensure_ascii=False, sort_keys=True),
@@ -208,7 +212,7 @@ class CohortWriter:
         self.chunk_rows = int(self._embedding.chunks[0])
         self._hasher = hash_written(self.location, attrs, self._embedding)
         # Nothing has vouched for them since: they are sealed as they are now known to be.
-        self._root.attrs.update(self._write_columns())
+        self._root.attrs.update({**self._write_columns(), "run": self._run})
         self.same_source = attrs.get("signature") == self._signature
         logger.info("resuming %s at row %d of %d", self.location.url, self.position, self.shape[0])
 
@@ -276,6 +280,7 @@ class CohortWriter:
 
     def _flush(self, rows: NDArray[Any]) -> None:
         """Write the next chunk."""
+        self._check_alone()
         self._between_chunks = False
         start = self._hasher.rows
         self._embedding[start : start + len(rows)] = rows
@@ -284,8 +289,24 @@ class CohortWriter:
         if time.monotonic() - self._last_record >= PROGRESS_SECONDS:
             self._record()
 
+    def _check_alone(self) -> None:
+        """Refuse to write into a store that another run has begun anew, or gone on with, meanwhile.
+
+        On this machine a lock keeps them apart; a URL has none.
+        """
+        if self.location.is_local:
+            return
+        found = json.loads(self.location.read_bytes("zarr.json") or b"{}").get("attributes", {})
+        if found.get("run") != self._run:
+            self._lost = True
+            raise StoreError(
+                f"another run writes to {self.location.url} at the same time: this one stops; let "
+                "one of them finish, or name another place"
+            )
+
     def _record(self) -> None:
         """Note how many rows have reached the store."""
+        self._check_alone()
         progress = {"rows": self._hasher.rows, "digests": self._hasher.snapshot()}
         self._root.attrs.update({"progress": json.dumps(progress)})
         self._last_record = time.monotonic()
@@ -305,11 +326,12 @@ class CohortWriter:
             self._flush(self._buffer[:rest])
         embedding = self._hasher.finish(self.shape, self.dtype)
         attrs = dict(self._root.attrs)
-        for key in ("progress", "signature"):
+        for key in ("progress", "signature", "run"):
             attrs.pop(key, None)
         attrs["embedding_fingerprint"] = embedding
         attrs["fingerprint"] = layout.cohort_fingerprint(embedding, self.manifest_fingerprint)
         attrs["status"] = layout.STATUS_COMPLETE
+        self._check_alone()
         seal(self.location, attrs)
         self._finished = True
         return self.location.url
@@ -331,5 +353,5 @@ class CohortWriter:
     ) -> None:
         """Note how far the store has come, unless it is finished."""
         # an interruption inside a chunk leaves the count in doubt: then the last note stands
-        if self._between_chunks and not self._finished:
+        if self._between_chunks and not self._finished and not self._lost:
             self._record()

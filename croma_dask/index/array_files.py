@@ -6,6 +6,7 @@ flipped anywhere in a file is an error, never another number.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import zipfile
@@ -20,6 +21,9 @@ from croma_dask.cohort.checksums import CRC_BYTES, crc32c
 from croma_dask.errors import StoreError
 
 __all__ = ["read_arrays", "read_rows", "write_arrays", "write_rows"]
+
+_OF_THE_FILE = (None, errno.EINVAL, errno.EISDIR, errno.ENOTDIR)
+"""What the system says of a file that is not what it should be: a folder, places outside of it."""
 
 _SUFFIX = ".npy"
 _BLOCK = 2**18
@@ -68,18 +72,22 @@ def read_arrays(path: Path, keys: tuple[str, ...] | None = None) -> dict[str, An
         It is not what was written: every array is compared with its checksum, and its size with
         that of the file before memory is taken for it.
     """
-    with open(path, "rb") as file:
-        try:
-            with zipfile.ZipFile(file) as archive:
-                names = [name.removesuffix(_SUFFIX) for name in archive.namelist()]
-                if archive.comment.decode().split("\n") != (names or [""]):
-                    raise ValueError("arrays are missing")
-                return {key: _read_member(archive, key) for key in keys or names}
-        except (
-            OSError, ValueError, KeyError, EOFError, RuntimeError, NotImplementedError,
-            OverflowError, SyntaxError, zipfile.BadZipFile, struct.error, zlib.error,
-        ) as err:  # fmt: skip
-            raise StoreError(f"{path} is damaged ({err})") from err
+    try:
+        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            names = [name.removesuffix(_SUFFIX) for name in archive.namelist()]
+            if archive.comment.decode().split("\n") != (names or [""]):
+                raise ValueError("arrays are missing")
+            return {key: _read_member(archive, key) for key in keys or names}
+    except FileNotFoundError:
+        raise
+    except (
+        OSError, ValueError, KeyError, EOFError, RuntimeError, NotImplementedError,
+        OverflowError, SyntaxError, zipfile.BadZipFile, struct.error, zlib.error,
+    ) as err:  # fmt: skip
+        # Too many open files, a disk that does not answer: these say nothing of the file.
+        if isinstance(err, OSError) and err.errno not in _OF_THE_FILE:
+            raise
+        raise StoreError(f"{path} is damaged ({err})") from err
 
 
 def _read_member(archive: zipfile.ZipFile, name: str) -> Any:
@@ -175,8 +183,8 @@ def read_rows(path: Path, dtype: Any, lo: int, hi: int, width: int) -> Any:
                         f"{path} is damaged (from row {row} on it does not match its checksum)"
                     )
                 at += len(block)
-    except OSError as err:
-        raise StoreError(f"{path} cannot be read ({err.strerror})") from err
+    except IsADirectoryError as err:
+        raise StoreError(f"{path} is damaged (it is a folder)") from err
     found = out[(lo - first * step) * row_bytes :][: (hi - lo) * row_bytes]
     if hi > n:
         raise StoreError(f"{path} is damaged (it ends early)")

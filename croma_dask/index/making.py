@@ -150,6 +150,8 @@ def write_shard(work: Work, number: int) -> int:
         ROWS, shape=rows.shape, dtype=rows.dtype, chunks=(step, rows.shape[1]),
         compressors=codecs(compress=False), filters=None,
         fill_value=np.nan if rows.dtype.kind == "f" else 0,
+        # Integers have no value that says "missing": a chunk of zeros is written like any other.
+        config={"write_empty_chunks": True},
     )  # fmt: skip
     array[...] = rows
     if work.recipe.kind == "pynndescent":

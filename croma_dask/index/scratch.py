@@ -147,7 +147,7 @@ class Scratch:
             return self.read(name)
         except FileNotFoundError:
             return None
-        except (OSError, StoreError) as err:
+        except StoreError as err:
             log.warning("%s cannot be read (%s); making it again", name, err)
             return None
 
@@ -202,7 +202,7 @@ class Scratch:
                 return read_arrays(Path(self.path) / name, keys)
             except FileNotFoundError:
                 continue
-            except (OSError, StoreError) as err:
+            except StoreError as err:
                 log.warning("%s cannot be read (%s); going on from the one before", name, err)
                 (Path(self.path) / name).unlink(missing_ok=True)
         return None

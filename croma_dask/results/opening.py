@@ -149,7 +149,9 @@ def _checked_store(place: Path, name: str) -> Any:
 
     check_folder(place, name)
     mend = "compute it again, or take a copy"
-    return CheckedStore(place, mend=mend, complete=is_sealed(place))
+    # Whoever writes the version writes every chunk, too: a seal may be lost on the way.
+    whole = is_sealed(place) or formats.ATTR in (attrs_of_folder(Location.of(place)) or {})
+    return CheckedStore(place, mend=mend, complete=whole)
 
 
 def _check_folder(given: Path | Location, name: str) -> None:

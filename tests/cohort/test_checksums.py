@@ -69,6 +69,17 @@ def test_flipped_bit__is_found_after_rows_of_the_same_chunk_were_read(
         store.read_tiles(40, 41)
 
 
+def test_metadata__that_are_consolidated_no_more_are_damaged(tmp_path: Path) -> None:
+    place = write_cohort(
+        tmp_path / "c.zarr",
+        np.ones((4, 2), np.float32),
+        {"sample_id": list("abcd"), "label": list("xyxy")},
+    )
+    zarr.open_group(place, mode="r+", use_consolidated=False).attrs["fingerprint"] = "0" * 64
+    with pytest.raises(StoreError, match="its metadata .* are not those that were written"):
+        _ = StoredCohort(place).fingerprint
+
+
 def test_some_rows__are_read_alone_once_their_chunk_was_checked(
     place: Path, x: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:

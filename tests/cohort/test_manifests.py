@@ -87,7 +87,7 @@ def test_tsv_and_gzip(tmp_path: Path):
         (b"sample_id,label\na,x,y\n", "not a table with 2 columns"),
         (b"sample_id,label\na,x\nb,x,y\n", "not a table with 2 columns"),
         (b'sample_id,label\n"a,x\n', "not a table with 2 columns"),
-        (b"id,label\na,x\nb,x\nc,x\n", "no column 'sample_id'.*id, label.*--sample-id"),
+        (b"id,label\na,x\nb,x\nc,x\n", "no column 'sample_id'.*'id', 'label'.*--sample-id"),
         (b"sample_id,label\na,x\nb,x\n", "3 rows and the manifest 2"),
     ],
 )

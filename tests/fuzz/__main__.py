@@ -103,8 +103,8 @@ def _fuzz(
         state = _collect(total, work, folder)
         if code != 0:
             _add_crash(total, work, folder, code)
-            if state is None and not (work / "current.bin").exists():
-                break  # it did not even start
+            if state is None and total["restarts"] > 2:
+                break  # it does not even start
         shutil.rmtree(work, ignore_errors=True)
         total["restarts"] += 1
     total["seconds"] = time.monotonic() - begin

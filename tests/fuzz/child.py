@@ -90,7 +90,7 @@ class _Fuzzer:
         (self._folder / "current.bin").write_bytes(packed)
         _reset_peak()
         # In C code, too: a thread of its own ends the process, with a traceback in the log.
-        faulthandler.dump_traceback_later(seconds + 1, exit=True, file=self._log)
+        faulthandler.dump_traceback_later(2.5 * seconds, exit=True, file=self._log)
         outcome = self._harness.run_one(self._target, tree, self._root)
         faulthandler.cancel_dump_traceback_later()
         if outcome is None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,10 +33,11 @@ from croma_dask.cohort.readers.trust import (
     claimed_bytes,
     parsing,
 )
-from croma_dask.errors import InputWarning, StoreError
+from croma_dask.errors import InputWarning, MemoryLimitError, SchemaError, StoreError
 
 __all__ = ["ZarrReader", "is_zarr"]
 
+_DEEPEST = 20
 _MARKS = ("zarr.json", ".zarray", ".zgroup")
 
 
@@ -97,7 +99,7 @@ class ZarrReader:
         try:
             with parsing(name, "Zarr array or group"):
                 node = zarr.open(self._store, mode="r")
-            with parsing(name):
+            with _unpacking(name):
                 array, key, self.ids = _choose(node, key, name, stored)
                 what = name if key is None else f"{name}, array {key!r}"
                 self.shape = check_shape(array.shape, what)
@@ -117,12 +119,28 @@ class ZarrReader:
 
     def read(self, lo: int, hi: int) -> NDArray[Any]:
         """Return rows lo to hi."""
-        with parsing(self._name):
+        with _unpacking(self._name):
             return self._rows.read(lo, hi)
 
     def close(self) -> None:
         """Close the store."""
         self._store.close()
+
+
+@contextlib.contextmanager
+def _unpacking(name: str) -> Iterator[None]:
+    """Turn what goes wrong within chunks into an error that names the store.
+
+    Shapes and chunks are held against what is stored before; what is left is the header that
+    compressed bytes begin with, which blosc and others believe.
+    """
+    try:
+        with parsing(name):
+            yield
+    except MemoryError as err:
+        raise MemoryLimitError(
+            f"{name}: a chunk asks for more memory than there is: it is damaged, or memory is short"
+        ) from err
 
 
 def _choose(
@@ -230,6 +248,9 @@ def _cohort_ids(group: Any, n_tiles: int, name: str) -> NDArray[np.object_]:
 
 def _arrays(group: Any, stored: _Stored | None, prefix: str = "") -> dict[str, Any]:
     """Return all arrays below a group by their path."""
+    if prefix.count("/") > _DEEPEST:
+        # in an archive a group without a name is its own child
+        raise SchemaError(f"groups in groups, {_DEEPEST} deep and more: {prefix[:40]!r}")
     found: dict[str, Any] = {}
     for name, array in group.arrays():
         _check_array(array, f"array {prefix + name!r}", stored)
