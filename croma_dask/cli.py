@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import sys
@@ -29,6 +30,8 @@ EXIT_MEMORY = 3
 EXIT_SUPPORT = 4
 EXIT_INTERRUPTED = 130
 
+_A_DISK = "the disk of the output, of scratch (--scratch) or of temporary files (TMPDIR)"
+
 RESUMED = ("ingest", "score", "probe", "index", "benchmark")
 """Commands that go on with what an interrupted run has left."""
 
@@ -49,6 +52,9 @@ class CromaGroup(click.Group):
         except SupportError as err:
             _fail(err, EXIT_SUPPORT)
         except (CromaDaskError, OSError) as err:
+            if isinstance(err, OSError) and err.errno == errno.ENOSPC:
+                where = f"the disk of {err.filename}" if err.filename else _A_DISK
+                _fail(f"{where} is full: make room, or name another place", EXIT_INPUT)
             _fail(err, EXIT_INPUT)
         except KeyboardInterrupt:
             again = ": start the same command again to go on" * (ctx.invoked_subcommand in RESUMED)

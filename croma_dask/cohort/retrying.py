@@ -196,8 +196,9 @@ def words(err: BaseException) -> str:
             return f"{_DENIED_CODES[code]} ({code})"
         if _names(one) & _NO_CREDENTIALS:
             return (
-                "there are no credentials for it; give storage_options (--storage-option key=..., "
-                "secret=...; anon=true for a public bucket), or set the environment of the service"
+                "there are no credentials for it; set the environment of the service (of S3 "
+                "AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), or give "
+                "storage_options; for a public bucket anon=True (--storage-option anon=true)"
             )
         status = _status(one)
         if status in (401, 403):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import uuid
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +16,8 @@ import numpy as np
 from croma_dask import formats
 from croma_dask.cohort.transfer import published
 from croma_dask.embedding.tables import frame_lines
+from croma_dask.errors import StoreError
+from croma_dask.memory import format_bytes
 from croma_dask.results.seals import add_checksums, seal_file, seal_folder
 from croma_dask.results.tables import as_json, to_frame
 from croma_dask.results.targets import check_place, check_target, is_ours
@@ -59,6 +63,7 @@ def save(
         elif target.suffix == ".nc":
             written = _writable(result, lazy=False)
             add_checksums(written, netcdf=True)
+            _check_room(written, target)
             written.to_netcdf(target, engine="h5netcdf")
             seal_file(target)
         elif target.suffix == ".csv":
@@ -79,6 +84,32 @@ def _write_zarr(result: Any, place: Path) -> None:
         # With those of nothing but fill values: one that is missing is damage then.
         written.to_zarr(place, mode="w", consolidated=True, write_empty_chunks=True)
     seal_folder(place)
+
+
+def _check_room(result: Any, target: Path) -> None:
+    """Refuse a netCDF file that the disk has no room for.
+
+    The HDF5 library says so itself, and brings the process down when it ends.
+    """
+    needed = 1 << 16
+    for node in getattr(result, "subtree", [result]):
+        for variable in node.variables.values():
+            needed += variable.nbytes
+            if variable.dtype.kind == "O":
+                needed += sum(len(str(text)) + 16 for text in variable.values.ravel())
+    room = target.with_name(f"{uuid.uuid4().hex}.room")
+    try:
+        with open(room, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, needed)
+    except OSError as err:
+        if err.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return  # a file system on which nothing can be reserved
+        raise StoreError(
+            f"the disk of {target.name} has no room for it: about {format_bytes(needed)} are "
+            "needed; make room, or name another place"
+        ) from err
+    finally:
+        room.unlink(missing_ok=True)
 
 
 def _writable(result: Any, *, lazy: bool) -> Any:

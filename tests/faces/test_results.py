@@ -321,3 +321,18 @@ def test_check_target__says_what_is_wrong(tmp_path: Path) -> None:
         check_target(tmp_path / "r.txt")
     with pytest.raises(SchemaError, match="does not exist"):
         check_target(tmp_path / "none" / "r.nc")
+
+
+def test_save__netcdf_that_has_no_room_is_refused_before_it_is_written(
+    result: xr.DataTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HDF5 fails on a full disk, too, and crashes the process at its end."""
+
+    def full(fd: int, offset: int, length: int) -> None:
+        assert length > sum(node.to_dataset().nbytes for node in result.subtree)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(cd.StoreError, match="no room for it: about .* make room, or name another"):
+        save(result, tmp_path / "r.nc")
+    assert list(tmp_path.iterdir()) == []

@@ -111,9 +111,7 @@ class Child:
         self.bury()
         assert self._status is not None
         code = None if hung else os.waitstatus_to_exitcode(self._status)
-        return Ended(
-            code, self._out.read_text(errors="replace"), self._err.read_text(errors="replace")
-        )
+        return Ended(code, _text(self._out), _text(self._err))
 
     def bury(self) -> None:
         """Kill what is left of it, and of what it has started."""
@@ -245,3 +243,8 @@ def buried(*children: Child) -> Iterator[None]:
     finally:
         for child in children:
             child.bury()
+
+
+def _text(path: Path) -> str:
+    """What a process has said; nothing where it was killed before it could say anything."""
+    return path.read_text(errors="replace") if path.exists() else ""

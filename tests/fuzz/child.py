@@ -89,7 +89,8 @@ class _Fuzzer:
         packed = self._harness.pack(tree)
         (self._folder / "current.bin").write_bytes(packed)
         _reset_peak()
-        # In C code, too: a thread of its own ends the process, with a traceback in the log.
+        # In C code, too: a thread of its own ends the process, with a traceback in the log. Not at
+        # once: what only took long is run a second time.
         faulthandler.dump_traceback_later(2.5 * seconds, exit=True, file=self._log)
         outcome = self._harness.run_one(self._target, tree, self._root)
         faulthandler.cancel_dump_traceback_later()
