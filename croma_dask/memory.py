@@ -9,6 +9,7 @@ from croma_dask.errors import MemoryLimitError, SchemaError
 
 __all__ = [
     "batch_bytes",
+    "columns_bytes",
     "RangeCost",
     "allowed_bytes",
     "direct_bytes",
@@ -39,6 +40,9 @@ ID_LENGTH = 8.0
 
 _STRING = 57
 """Bytes of a string and of the pointer to it, beside its characters."""
+
+MODEL = 64 << 10
+"""Bytes of the result of a model of a panel, beside its values."""
 
 _COLUMN = 24 << 10
 """Bytes that the metadata of a column of a store take once it is open (measured)."""
@@ -164,6 +168,11 @@ def holds_ids(n_rows: int, length: float) -> bool:
     return n_rows <= TEXT_IN_MEMORY and n_rows * length <= TEXT_LENGTH
 
 
+def columns_bytes(n_columns: int) -> int:
+    """Bytes of what is known of the columns of a store once it is open."""
+    return _COLUMN * n_columns
+
+
 def manifest_bytes(
     n_rows: int, *, n_scores: int, id_length: float = ID_LENGTH, n_columns: int = 0
 ) -> int:
@@ -184,7 +193,7 @@ def manifest_bytes(
     if not holds_ids(n_rows, id_length):
         # A few blocks side by side, where threads of Dask save them.
         ids, block = 0, 16 * min(ids, TEXT_BLOCK)
-    return n_rows * (3 * 4 + 24 + 4 * 8 + 9 * n_scores) + ids + block + _COLUMN * n_columns
+    return n_rows * (3 * 4 + 24 + 4 * 8 + 9 * n_scores) + ids + block + columns_bytes(n_columns)
 
 
 def task_bytes(cost: RangeCost, rows: int) -> dict[str, int]:

@@ -105,7 +105,7 @@ def plan(
     of_results = mem.manifest_bytes(n, n_scores=request.n_scores) - mem.manifest_bytes(
         n, n_scores=0
     )
-    return PanelPlan(plans, (len(plans) - 1) * of_results)
+    return PanelPlan(plans, (len(plans) - 1) * (of_results + mem.MODEL))
 
 
 def _plan_of(inputs: Inputs, request: Request, options: Options, client: Any) -> Plan:

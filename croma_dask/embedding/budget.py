@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from croma_dask import memory
 from croma_dask.embedding.connectivity import GC_NEIGHBORS
 from croma_dask.embedding.leiden_runs import process_bytes
+from croma_dask.embedding.rows import Rows
 from croma_dask.errors import MemoryLimitError
 from croma_dask.options import Options
 
@@ -33,14 +34,24 @@ class Budget:
         Rows of the manifest.
     id_length
         Characters of an id.
+    n_columns
+        Columns of the store.
     """
 
     n_rows: int
     id_length: float = memory.ID_LENGTH
+    n_columns: int = 0
+
+    @classmethod
+    def of(cls, rows: Rows) -> Budget:
+        """Of the rows of an embedding."""
+        return cls(rows.n_rows, rows.id_length, rows.n_columns)
 
     def search(self, n: int) -> int:
         """Bytes beside the search of n rows: libraries, codes, ids, values, edges of the graphs."""
-        held = memory.manifest_bytes(self.n_rows, n_scores=_SCORES, id_length=self.id_length)
+        held = memory.manifest_bytes(
+            self.n_rows, n_scores=_SCORES, id_length=self.id_length, n_columns=self.n_columns
+        )
         return held + 4 * GC_NEIGHBORS * n + _LIBRARIES
 
 

@@ -169,7 +169,7 @@ class _Run:
 
     def _held(self, group: GroupRows) -> int:
         """Bytes that the driver holds beside the work on a group of rows."""
-        return Budget(self.manifest.n_rows, self.manifest.id_length).search(group.n_rows)
+        return Budget.of(self.manifest).search(group.n_rows)
 
     def _kmeans(self, group: GroupRows) -> dict[str, Outcome]:
         held = self._held(group)

@@ -312,7 +312,7 @@ def _steps(embedding: Embedding, rows: Rows, request: Request, how: _Machine) ->
         terms = {
             "rows and clusters": kmeans_bytes(bio.n_rows, embedding.n_features, n_labels),
             "libraries": mem.LIBRARIES,
-            "values": Budget(rows.n_rows, rows.id_length).search(bio.n_rows),
+            "values": Budget.of(rows).search(bio.n_rows),
         }  # fmt: skip
         seconds = _KMEANS * bio.n_rows * embedding.n_features * n_labels
         steps.append(Step("k-means", sum(terms.values()), terms, 0, seconds))
@@ -324,7 +324,7 @@ def _of_lists(
 ) -> list[Step]:
     n, d = group.n_rows, embedding.n_features
     spec = needs.spec.clipped(n)
-    budget = Budget(rows.n_rows, rows.id_length)
+    budget = Budget.of(rows)
     layout = lay_out(
         embedding, n, spec, how.options, n_tasks=how.n_tasks, fixed=budget.search(n),
         n_workers=how.n_workers,
@@ -373,7 +373,7 @@ def _of_moments(
     else:
         terms = bounds_bytes(n, d, n_labels, **shape)
         seconds = _MOMENT * n * d * n_labels
-    terms |= {"libraries": mem.LIBRARIES, "values": Budget(rows.n_rows, rows.id_length).search(n)}
+    terms |= {"libraries": mem.LIBRARIES, "values": Budget.of(rows).search(n)}
     return Step(name, sum(terms.values()), terms, 0, seconds / how.slots)
 
 
@@ -382,7 +382,7 @@ def _of_sums(embedding: Embedding, rows: Rows, group: GroupRows, how: _Machine) 
     source = ArraySource(_Shaped((n, d), embedding.dtype))
     cost = SumsCost.of(source, len(group.label.names))
     seconds = 0.5 * n * n * (_DIFFERENCE * d + _PAIR) / how.slots
-    held = Budget(rows.n_rows, rows.id_length).search(n)
+    held = Budget.of(rows).search(n)
     try:
         layout = lay_out_sums(
             cost, n, how.options, n_tasks=how.n_tasks, n_workers=how.n_workers, fixed=held

@@ -66,14 +66,15 @@ class Rows:
         Rows of the manifest.
     bio, batch
         Rows of the metrics of labels, and of batches; None where none was asked for.
-    id_length
-        Characters of an id, on average.
+    id_length, n_columns
+        Characters of an id, on average, and columns, of a store.
     """
 
     n_rows: int
     bio: GroupRows | None
     batch: GroupRows | None
     id_length: float
+    n_columns: int
 
 
 def choose_rows(
@@ -130,7 +131,8 @@ def choose_rows(
             _rows(used), _taken(labels, names, used), _taken(batches, batch_names, used)
         )
         mixing_rows = _sampled(mixing_rows, batch_max_cells)
-    return Rows(n, bio_rows, mixing_rows, id_length(manifest, "sample_id"))
+    n_columns = len(manifest.columns) if isinstance(manifest, StoredCohort) else 0
+    return Rows(n, bio_rows, mixing_rows, id_length(manifest, "sample_id"), n_columns)
 
 
 def read_text(

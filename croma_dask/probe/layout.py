@@ -10,7 +10,7 @@ import numpy as np
 
 from croma_dask import markup
 from croma_dask.errors import MemoryLimitError
-from croma_dask.memory import LIBRARIES, allowed_bytes, format_bytes
+from croma_dask.memory import LIBRARIES, allowed_bytes, columns_bytes, format_bytes
 from croma_dask.options import Options
 from croma_dask.probe.cut import Cut
 from croma_dask.probe.fit import C_GRID
@@ -118,7 +118,7 @@ def _span(n_rows: int) -> int:
 def lay_out_sweep(
     source: Any, tests: Sequence[Any], cut: Cut, sizes: Any, options: Options, *,
     iterations: int, n_tasks: int, n_workers: int, step: int, itemsize: int,
-    in_memory: bool = False,
+    in_memory: bool = False, n_columns: int = 0,
 ) -> SweepLayout:  # fmt: skip
     """Choose how many replicates' rows a process holds, and say what that takes.
 
@@ -136,6 +136,8 @@ def lay_out_sweep(
         Rows of a chunk, and bytes of a value as it is read.
     in_memory
         Whether the caller holds the rows in memory: nothing is gained by holding them twice.
+    n_columns
+        Columns of the store, all of which are known once it is open.
 
     Raises
     ------
@@ -165,6 +167,7 @@ def lay_out_sweep(
     terms = {
         "libraries": LIBRARIES + _SCIKIT,
         "orders and labels": held + 48 * source.n_rows + 12 * sum(t.n_rows for t in tests),
+        "columns": columns_bytes(n_columns),
         "training": n_tasks * (40 * order + max(each + chunk, block + probes + marks)),
         "replicates": 0,
     }

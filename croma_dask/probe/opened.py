@@ -130,7 +130,7 @@ def open_sweep(
         iterations=how.iterations, n_tasks=n_tasks, n_workers=n_workers,
         step=embedding.data.chunk_rows if embedding.stored else 4096,
         itemsize=embedding.dtype.itemsize,
-        in_memory=in_memory,
+        in_memory=in_memory, n_columns=len(embedding.data.columns) if embedding.stored else 0,
     )  # fmt: skip
     if dry:
         return Opened(options, client, n_tasks, (), (), cut, layout)
