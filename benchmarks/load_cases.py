@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,8 @@ class Shape:
         """Label, confounder and group of each row; every label meets every level in turn."""
         at = np.arange(self.rows)
         label = at % self.labels
-        level = at // self.labels % self.levels
+        # So few rows that they would all have the first level take turns.
+        level = (at // self.labels if self.rows > self.labels else at) % self.levels
         group = at if not self.groups else at * self.groups // max(self.rows, 1)
         return label, level, group
 
@@ -152,6 +152,3 @@ def write(shape: Shape, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     np.save(folder / "features.npy", shape.embedding())
     shape.manifest().to_csv(folder / "manifest.csv", index=False)
-
-
-Make = Callable[[Path], None]

@@ -59,6 +59,8 @@ def read_manifest(
         return as_frame(manifest)
     try:
         with fetched(manifest, storage_options=storage_options) as path:
+            if not path.exists():
+                raise FileNotFoundError(path)
             return _read_file(str(path), comment)
     except FileNotFoundError as err:
         raise SchemaError(f"there is no {os.fspath(manifest)}") from err
