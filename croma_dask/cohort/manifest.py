@@ -132,9 +132,9 @@ def id_length(frame: Any, column: str) -> float:
     return sum(map(len, first)) / len(first)
 
 
-def id_blocks(n_rows: int, id_length: float) -> Iterator[tuple[int, int]]:
-    """Cut rows so that the ids of each part take no more than `memory.TEXT_BLOCK`."""
-    step = max(1, min(_HASH_BLOCK, memory.TEXT_BLOCK // memory.id_bytes(1, id_length)))
+def id_blocks(n_rows: int, id_length: float, most: int = _HASH_BLOCK) -> Iterator[tuple[int, int]]:
+    """Cut rows into parts of `most`, or of so many that their ids take `memory.TEXT_BLOCK`."""
+    step = max(1, min(most, memory.TEXT_BLOCK // memory.id_bytes(1, id_length)))
     return ((lo, min(n_rows, lo + step)) for lo in range(0, n_rows, step))
 
 

@@ -17,6 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from croma_dask.cohort.align import Embedding
+from croma_dask.cohort.manifest import id_blocks, id_length
 from croma_dask.cohort.readers import open_reader
 from croma_dask.cohort.readers.base import EmbeddingReader, convert, stored_dtype
 from croma_dask.cohort.readers.hdf5 import open_hdf5
@@ -75,8 +76,8 @@ class InputData:
 
     def digest_of_ids(self) -> str:
         """Fingerprint of the names of the rows."""
-        n = self.n_rows
-        blocks = (self.sample_id(lo, min(n, lo + _BLOCK)) for lo in range(0, n, _BLOCK))
+        length = id_length(self.manifest, "sample_id")
+        blocks = (self.sample_id(lo, hi) for lo, hi in id_blocks(self.n_rows, length, _BLOCK))
         return text_digest(*(text_digest(*block) for block in blocks))
 
 

@@ -26,6 +26,7 @@ from croma_dask.embedding.tables import (
     wide_table,
 )
 from croma_dask.errors import SchemaError
+from croma_dask.memory import TEXT_BLOCK, id_bytes
 from croma_dask.whole_files import write_lines
 
 __all__ = [
@@ -47,6 +48,8 @@ Texts = Sequence[Any] | NDArray[Any] | Callable[[int, int], Sequence[Any] | NDAr
 """One text a row of the manifest: all of them, or a function that reads rows lo to hi."""
 
 _BLOCK = 2**16
+_FIRST = 2**12
+"""Rows that are named together, and at first, when the length of their names is not known."""
 
 
 class Places:
@@ -138,7 +141,8 @@ def write_predictions(
     clustering
         Names the last column, ``leiden_label`` or ``kmeans_label``.
     ids, labels
-        Barcode and label of every row of the manifest. Functions are asked for 65,536 rows at once.
+        Barcode and label of every row of the manifest. Functions are asked for at most 65,536 rows
+        at once, and for fewer where barcodes are long.
     """
     clusters = scores.predictions
     if clusters is None:
@@ -147,13 +151,16 @@ def write_predictions(
     columns = ("sample_id", "method", "barcode", "true_label", f"{clustering}_label")
 
     def rows() -> Iterator[tuple[str, ...]]:
-        for lo in range(0, n, _BLOCK):
-            block = clusters[lo : lo + _BLOCK]
+        hi, step = 0, _FIRST
+        while hi < n:
+            lo, hi = hi, min(n, hi + step)
+            block = clusters[lo:hi]
             kept = np.flatnonzero(block >= 0).tolist()
             if not kept:
                 continue
-            hi = lo + block.shape[0]
             barcode = _block(ids, lo, hi, n, "ids")
+            length = sum(len(str(name)) for name in barcode) / len(barcode)
+            step = max(1, min(_BLOCK, TEXT_BLOCK // id_bytes(1, length)))
             label = _block(labels, lo, hi, n, "labels")
             for at in kept:
                 yield (

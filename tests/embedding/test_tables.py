@@ -346,7 +346,24 @@ def test_write_predictions__keeps_spreadsheets_from_running_texts(tmp_path: Path
     assert found["kmeans_label"].tolist() == ["0"] * 9
 
 
-def test_write_predictions__reads_in_blocks(tmp_path: Path) -> None:
+def test_write_predictions__reads_long_names_a_few_at_once(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def ids(lo: int, hi: int) -> list[str]:
+        asked.append(hi - lo)
+        return [f"c{i}".ljust(10_000, "x") for i in range(lo, hi)]
+
+    write_predictions(
+        tmp_path / "p.tsv", with_clusters([0] * 6_000), clustering="kmeans", ids=ids, labels=ids
+    )
+    assert sum(asked) == 2 * 6_000
+    assert max(asked[2:]) < 1_000
+
+
+def test_write_predictions__reads_in_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("croma_dask.embedding.table_files._FIRST", 65_536)
     n = 150_000
     clusters = np.arange(n) % 3 - 1
     clusters[65_536:131_072] = -1
