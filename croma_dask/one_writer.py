@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from croma_dask.errors import StoreError
+from croma_dask.whole_folders import hidden
 
 __all__ = ["one_writer"]
 
@@ -34,7 +35,7 @@ def one_writer(place: Path) -> Iterator[None]:
         Another process is at it.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
-    path = place.with_name(f".{place.name}.writing")
+    path = hidden(place, "writing")
     handle = _locked(path, place)
     try:
         yield

@@ -20,6 +20,7 @@ from croma_dask.layout import Layout
 from croma_dask.memory import format_bytes
 from croma_dask.options import Options
 from croma_dask.temporary import private_root
+from croma_dask.whole_folders import hidden
 
 __all__ = ["own_folder", "scratch_beside", "take_folder", "take_scratch"]
 
@@ -248,7 +249,7 @@ def scratch_beside(
     place = Location.of(result)
     if place.is_local:
         target = Path(result).absolute()
-        folder = target.with_name(f".{target.name}.scratch")
+        folder = hidden(target, "scratch")
     else:
         folder = Path(private_root()) / f"scratch-{text_digest(place.url)[:32]}"
     try:

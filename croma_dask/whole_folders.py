@@ -7,16 +7,29 @@ import ctypes
 import errno
 import fcntl
 import glob
+import hashlib
 import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-__all__ = ["beside", "put", "temporary"]
+__all__ = ["beside", "hidden", "put", "temporary"]
+
+_OLD = "old-"
+_LONGEST = 220
+"""Bytes of a name to which something is added: file systems take 255."""
 
 _HERE, _RENAME_EXCHANGE = -100, 2
 """AT_FDCWD and RENAME_EXCHANGE of Linux."""
+
+
+def hidden(place: Path, purpose: str) -> Path:
+    """Return a hidden name beside a place, which a file system takes however long that of it is."""
+    name = place.name
+    if len(os.fsencode(name)) > _LONGEST - len(purpose):
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
+    return place.with_name(f".{name}.{purpose}")
 
 
 @contextlib.contextmanager
@@ -26,24 +39,12 @@ def beside(place: Path) -> Iterator[Path]:
     It is locked by an open handle, so that what a killed run has left can be told from what is
     being written, and goes with the next run.
     """
-    for left in place.parent.glob(f".{glob.escape(place.name)}.partial-*"):
-        with _locked(left) as mine:
-            if mine:
-                shutil.rmtree(left, ignore_errors=True)
     if place.exists():
-        for left in place.parent.glob(f".{glob.escape(place.name)}.old-*"):
+        old = hidden(place, _OLD)
+        for left in old.parent.glob(f"{glob.escape(old.name)}*"):
             shutil.rmtree(left, ignore_errors=True)
-    while True:
-        partial = place.with_name(f".{place.name}.partial-{uuid.uuid4().hex[:12]}")
-        partial.mkdir()
-        with _locked(partial) as mine:
-            if mine is False or not partial.exists():
-                continue  # taken for a leftover by somebody else before it was locked
-            try:
-                yield partial
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
-            return
+    with _own(place.parent, hidden(place, "partial-").name, 0o777) as folder:
+        yield folder
 
 
 @contextlib.contextmanager
@@ -58,13 +59,20 @@ def temporary(root: Path, prefix: str) -> Iterator[Path]:
         Of its name. Nothing else there may begin so.
     """
     root.mkdir(parents=True, exist_ok=True)
+    with _own(root, prefix, 0o700) as folder:
+        yield folder
+
+
+@contextlib.contextmanager
+def _own(root: Path, prefix: str, mode: int) -> Iterator[Path]:
+    """Make a folder that this process has locked, once those that nobody has are gone."""
     for left in root.glob(f"{glob.escape(prefix)}*"):
         with _locked(left) as mine:
             if mine:
                 shutil.rmtree(left, ignore_errors=True)
     while True:
-        folder = root / f"{prefix}{uuid.uuid4().hex[:12]}"
-        folder.mkdir(mode=0o700)
+        folder = root / f"{prefix}{_unique()}"
+        folder.mkdir(mode=mode)
         with _locked(folder) as mine:
             if mine is False or not folder.exists():
                 continue  # taken for a leftover by somebody else before it was locked
@@ -73,6 +81,10 @@ def temporary(root: Path, prefix: str) -> Iterator[Path]:
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
             return
+
+
+def _unique() -> str:
+    return uuid.uuid4().hex[:12]
 
 
 @contextlib.contextmanager
@@ -120,7 +132,7 @@ def put(partial: Path, place: Path, *, check: Callable[[Path], None]) -> None:
                 # What was there goes: at no moment is nothing there, whenever this is killed.
                 shutil.rmtree(partial, ignore_errors=True)
                 break
-            old = place.with_name(f".{place.name}.old-{uuid.uuid4().hex[:12]}")
+            old = hidden(place, f"{_OLD}{_unique()}")
             with contextlib.suppress(FileNotFoundError):
                 os.rename(place, old)
                 aside.append(old)

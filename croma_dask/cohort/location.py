@@ -97,7 +97,7 @@ class Location:
     @property
     def opening_url(self) -> str:
         """The URL with what may not be shown."""
-        return secrets.url_of(self.url)
+        return secrets.url_of(self.url, self.token)
 
     def opening_options(self) -> dict[str, Any]:
         """Options with which the file system is made."""
@@ -123,11 +123,21 @@ class Location:
     @property
     def parent(self) -> Location:
         """The place that this lies in."""
-        return Location(self.url.rpartition("/")[0], self.token)
+        path, query = self._parts
+        return Location(path.rpartition("/")[0] + query, self.token)
 
     def joined(self, name: str) -> Location:
         """Return a place inside of this one."""
-        return Location(f"{self.url}/{name}", self.token)
+        path, query = self._parts
+        return Location(f"{path}/{name}{query}", self.token)
+
+    @property
+    def _parts(self) -> tuple[str, str]:
+        """The URL up to its query, and that, where a server takes a query."""
+        if not self.url.startswith(("http://", "https://")):
+            return self.url, ""
+        path, mark, query = self.url.partition("?")
+        return path, mark + query
 
     def filesystem(self) -> tuple[Any, str]:
         """Return the fsspec file system and the path inside it.

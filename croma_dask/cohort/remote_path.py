@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import io
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,20 +13,7 @@ from croma_dask.cohort.location import Location
 from croma_dask.cohort.transfer import published
 from croma_dask.whole_files import digest_of
 
-__all__ = ["RemotePath", "check_writable"]
-
-
-def check_writable(location: Location) -> None:
-    """Check, before anything long runs, that something can be written to a URL.
-
-    Raises
-    ------
-    StoreError
-        Nothing can.
-    """
-    trial = RemotePath(location) / f".croma-dask-{uuid.uuid4().hex}"
-    trial.put(lambda file: file.write(b"May be deleted: croma-dask tried whether it can write.\n"))
-    trial.unlink(missing_ok=True)
+__all__ = ["RemotePath"]
 
 
 @dataclass(frozen=True)
@@ -70,7 +56,7 @@ class RemotePath:
     @property
     def parent(self) -> RemotePath:
         """Return the folder that holds this."""
-        return RemotePath(Location(self.location.url.rpartition("/")[0], self.location.token))
+        return RemotePath(self.location.parent)
 
     def read_bytes(self) -> bytes:
         """Read a file.

@@ -7,7 +7,6 @@ options themselves are looked up where a file system is opened. Other processes 
 
 from __future__ import annotations
 
-import hashlib
 import re
 import secrets
 from collections.abc import Mapping
@@ -17,19 +16,18 @@ from croma_dask.errors import StoreError
 
 __all__ = ["exported", "keep", "learn", "options_of", "redact", "url_of"]
 
-_SALT = secrets.token_bytes(16)
-_OPTIONS: dict[str, dict[str, Any]] = {}
-"""Options by token."""
+_KEPT: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {}
+"""What URLs hide, in its order, and the options of their file system, by token."""
 
-_URLS: dict[str, str] = {}
-"""Starts of URLs (scheme and authority) with their password, and whole URLs with their query, by
-what is shown of them."""
+_LATEST: dict[str, tuple[str, ...]] = {}
+"""What was hidden last behind a URL as it is shown: results and messages have only that."""
 
 _HIDDEN = "***"
-_USER = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)(?P<user>[^/?#@\s:]*):(?P<secret>[^/?#\s]*)@")
-_QUERY = re.compile(
-    r"(?P<name>[?&][^=&#\s]*(?:sig|signature|token|key|secret|credential|pass|pw|auth|policy|jwt|code|session)"
-    r"[^=&#\s]*=)[^&#\s]+",
+_SECRET = re.compile(
+    r"(?P<start>[A-Za-z][\w+.-]*://[^/?#@\s:]*:)(?P<password>[^/?#\s]*)(?=@)"
+    r"|(?P<name>[?&][^=&#\s]*(?:sig|signature|token|key|secret|credential|pass|pw|auth|policy|jwt|code|session)"
+    r"[^=&#\s]*=)(?P<value>[^&#\s]+)"
+    r"|(?P<stars>\*\*\*)",
     re.IGNORECASE,
 )
 
@@ -47,8 +45,15 @@ def redact(text: str) -> str:
     str
         ``https://me:***@host/a.zarr?X-Amz-Signature=***``.
     """
-    hidden = _USER.sub(rf"\g<scheme>\g<user>:{_HIDDEN}@", text)
-    return _QUERY.sub(rf"\g<name>{_HIDDEN}", hidden)
+    return _SECRET.sub(lambda match: (match["start"] or match["name"] or "") + _HIDDEN, text)
+
+
+def _hidden_in(url: str) -> tuple[str, ...]:
+    """Return what each ``***`` of the redacted URL stands for."""
+    return tuple(
+        next(match[name] for name in ("password", "value", "stars") if match[name] is not None)
+        for match in _SECRET.finditer(url)
+    )
 
 
 def keep(url: str, options: Mapping[str, Any] | None) -> tuple[str, str]:
@@ -64,22 +69,22 @@ def keep(url: str, options: Mapping[str, Any] | None) -> tuple[str, str]:
     Returns
     -------
     shown, token
-        The URL without its secrets, and a name for the options; ``""`` where there are none.
-        Equal options have one token, and that of another process is another one: it tells nothing
-        about them.
+        The URL without its secrets, and a name for these and the options; ``""`` where there are
+        none. The same secrets and options have one token, which tells nothing about them.
     """
     shown = redact(url)
-    if shown != url:
-        _URLS[shown] = url
-        start = _USER.match(url)
-        if start:
-            _URLS[redact(start.group())] = start.group()
-    if not options:
+    if shown == url:
+        hidden = _LATEST.get(shown, ())
+    else:
+        hidden = _LATEST[shown] = _hidden_in(url)
+    found = dict(options or {})
+    if not hidden and not found:
         return shown, ""
-    found = dict(options)
-    about = repr(sorted(found.items(), key=str))
-    token = hashlib.sha256(_SALT + about.encode()).hexdigest()[:16]
-    _OPTIONS[token] = found
+    for token, kept in _KEPT.items():
+        if kept == (hidden, found):
+            return shown, token
+    token = secrets.token_hex(8)
+    _KEPT[token] = hidden, found
     return shown, token
 
 
@@ -91,32 +96,32 @@ def options_of(shown: str, token: str) -> dict[str, Any]:
     StoreError
         This process was not given them.
     """
-    if not token:
-        return {}
-    try:
-        return dict(_OPTIONS[token])
-    except KeyError:
-        raise _unknown(shown) from None
+    return dict(_kept(shown, token)[1])
 
 
-def url_of(shown: str) -> str:
-    """Return the URL as it was given.
+def url_of(shown: str, token: str) -> str:
+    """Return the URL as it was given, or one that was made of it.
 
     Raises
     ------
     StoreError
         It has a password or a signature, and this process was not given that.
     """
-    if _HIDDEN not in shown or redact(shown) != shown:
+    hidden = list(_kept(shown, token)[0])
+    if not hidden:
+        if any(_HIDDEN in (m["password"], m["value"]) for m in _SECRET.finditer(shown)):
+            raise _unknown(shown)
         return shown
-    if shown in _URLS:
-        return _URLS[shown]
-    start = _USER.match(shown)
-    if start and start.group() in _URLS and not _QUERY.search(shown):
-        return _URLS[start.group()] + shown[start.end() :]
-    if start or _QUERY.search(shown):
+    if len(hidden) != len(_hidden_in(shown)):
         raise _unknown(shown)
-    return shown
+    return _SECRET.sub(lambda match: (match["start"] or match["name"] or "") + hidden.pop(0), shown)
+
+
+def _kept(shown: str, token: str) -> tuple[tuple[str, ...], dict[str, Any]]:
+    try:
+        return _KEPT[token] if token else ((), {})
+    except KeyError:
+        raise _unknown(shown) from None
 
 
 def exported() -> dict[str, Any]:
@@ -124,13 +129,12 @@ def exported() -> dict[str, Any]:
 
     Its texts pickle to bytes in which they cannot be read by chance, in a log of messages say.
     """
-    return {"options": _hide(_OPTIONS), "urls": _hide(_URLS)}
+    return {token: _hide(kept) for token, kept in _KEPT.items()}
 
 
 def learn(known: Mapping[str, Any]) -> None:
     """Keep what another process has exported."""
-    _OPTIONS.update(known["options"])
-    _URLS.update(known["urls"])
+    _KEPT.update(known)
 
 
 class _Hidden(str):

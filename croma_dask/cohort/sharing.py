@@ -31,7 +31,7 @@ def share(client: Any) -> None:
     if client is None or client.asynchronous:
         return
     known = secrets.exported()
-    names = {*known["options"], *known["urls"].items()}
+    names = set(known)
     if names <= _SHARED.get(client, set()) or _in_task():
         return
     try:

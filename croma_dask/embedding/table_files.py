@@ -14,7 +14,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from croma_dask.cohort.location import Location
-from croma_dask.cohort.remote_path import RemotePath, check_writable
+from croma_dask.cohort.remote_path import RemotePath
+from croma_dask.cohort.uploads import check_writable
 from croma_dask.embedding.inputs import check_names
 from croma_dask.embedding.outcome import Scores
 from croma_dask.embedding.tables import (

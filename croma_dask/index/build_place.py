@@ -11,15 +11,14 @@ from typing import Any, Literal
 
 from croma_dask import formats
 from croma_dask.cohort.location import Location
-from croma_dask.cohort.remote_path import check_writable
-from croma_dask.cohort.transfer import is_unfinished, upload
+from croma_dask.cohort.uploads import check_writable, is_unfinished, upload
 from croma_dask.errors import MemoryLimitError, StoreError
 from croma_dask.fingerprint import text_digest
 from croma_dask.index.recipe import Recipe
-from croma_dask.index.scratch import Scratch
 from croma_dask.index.source import RowSource
 from croma_dask.index.stored import COMPLETE, FORMAT, FORMAT_VERSION, WRITING, read_attrs
 from croma_dask.memory import format_bytes
+from croma_dask.one_writer import one_writer
 from croma_dask.temporary import private_root
 
 __all__ = ["build_place", "look"]
@@ -61,7 +60,7 @@ def build_place(
         Scratch has no room for it.
     """
     if location.is_local:
-        with _building(location):
+        with one_writer(Path(location.url)):
             yield location
         return
     if look(location, key, overwrite=overwrite) == "whole":
@@ -71,7 +70,7 @@ def build_place(
     name = text_digest("index", location.url, json.dumps(dict(key), sort_keys=True))[:32]
     folder = Path(scratch or private_root()) / f"build-{name}"
     local = Location.of(folder / (location.name or "index.zarr"))
-    with _building(local):
+    with one_writer(Path(local.url)):
         if not resume:
             shutil.rmtree(local.url, ignore_errors=True)
         if not Path(local.url).exists():
@@ -81,33 +80,6 @@ def build_place(
         shutil.rmtree(local.url, ignore_errors=True)
     with contextlib.suppress(OSError):
         folder.rmdir()
-
-
-@contextlib.contextmanager
-def _building(location: Location) -> Iterator[None]:
-    """Keep others from building at the same place meanwhile.
-
-    The lock is the kernel's, on a file beside the index, and goes with the process.
-
-    Raises
-    ------
-    StoreError
-        Another process is at it.
-    """
-    target = Path(location.url)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    folder = target.with_name(f".{target.name}.building")
-    lock = Scratch(str(folder)).lock()
-    if lock is None:
-        raise StoreError(
-            f"{location.url} is being built by another process; wait for it, or name another place"
-        )
-    with lock:
-        try:
-            yield
-        finally:
-            # While it is held: deleted afterwards it could be somebody else's.
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check_room(folder: Path, source: RowSource, recipe: Recipe) -> None:

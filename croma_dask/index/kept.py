@@ -13,7 +13,7 @@ from croma_dask import formats
 from croma_dask.cohort.checksums import ATTR, check_layout
 from croma_dask.cohort.location import Location
 from croma_dask.cohort.outside import check_links
-from croma_dask.cohort.transfer import is_unfinished
+from croma_dask.cohort.uploads import is_unfinished
 from croma_dask.errors import StoreError, name_items
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from croma_dask import memory, schema
 from croma_dask.cohort.checksums import codecs, seal
 from croma_dask.cohort.design import Scope
 from croma_dask.cohort.location import Location
-from croma_dask.cohort.remote_path import check_writable
+from croma_dask.cohort.uploads import check_writable
 from croma_dask.errors import MemoryLimitError, SchemaError
 from croma_dask.index import kept as layout
 from croma_dask.index.kept_lists import Kept

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from croma_dask.cohort.location import Location
-from croma_dask.cohort.transfer import check_right, check_writable
+from croma_dask.cohort.uploads import check_writable
 from croma_dask.errors import SchemaError
 from croma_dask.report.encode import Blocks, for_script
 from croma_dask.whole_files import replacing
@@ -142,7 +142,6 @@ def _begin_here(target: Path, shown: str) -> bytes | None:
 
 def _begin_there(location: Location) -> bytes | None:
     check_writable(location)
-    check_right(location)
     about = location.about()
     if about is None:
         return None

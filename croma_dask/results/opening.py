@@ -15,7 +15,8 @@ from croma_dask import formats
 from croma_dask.cohort.claims import check_netcdf, check_zarr
 from croma_dask.cohort.location import Location
 from croma_dask.cohort.readers.hdf5_vetting import vet
-from croma_dask.cohort.transfer import fetched, is_unfinished
+from croma_dask.cohort.transfer import fetched
+from croma_dask.cohort.uploads import is_unfinished
 from croma_dask.errors import SchemaError, StoreError
 from croma_dask.results.netcdf_texts import LazyText, texts_along_sample
 from croma_dask.results.seals import check_file, check_folder, is_sealed

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from croma_dask.cohort.location import Location
-from croma_dask.cohort.transfer import check_right, check_writable, is_unfinished
+from croma_dask.cohort.uploads import check_writable, is_unfinished, refuse_read_only
 from croma_dask.errors import SchemaError
 from croma_dask.schema import METRICS
 
@@ -46,7 +46,7 @@ def check_target(
     location = Location.of(path, storage_options)
     check_place(location, overwrite=overwrite)
     if not location.is_local:
-        check_right(location)
+        check_writable(location)
     return location
 
 
@@ -61,7 +61,7 @@ def check_place(location: Location, *, overwrite: bool) -> None:
     if location.is_local:
         found = _found_here(Path(location.url), shown)
     else:
-        check_writable(location)
+        refuse_read_only(location)
         about = None if suffix == ".zarr" and is_unfinished(location) else location.about()
         found = None if about is None else about["type"] == "directory"
     if found is None:

@@ -109,6 +109,7 @@ def test_csv__header_without_names(tmp_path: Path):
 
 
 def test_manifest__unknown_kind_of_file_or_object(tmp_path: Path):
+    (tmp_path / "m.xlsx").write_bytes(b"PK")
     with pytest.raises(SchemaError, match="unknown kind of file.*csv"):
         read_manifest(tmp_path / "m.xlsx")
     with pytest.raises(SchemaError, match="is a int; expected a data frame"):

@@ -142,8 +142,11 @@ def read(path: Path) -> xr.Dataset:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         if path.suffix == ".zarr":
-            return xr.open_zarr(path).load()
-        return xr.open_dataset(path, engine="h5netcdf").load()
+            found = xr.open_zarr(path).load()
+        else:
+            found = xr.open_dataset(path, engine="h5netcdf").load()
+    assert found.attrs.pop("format_version") == 1
+    return found
 
 
 @pytest.mark.parametrize("suffix", [".zarr", ".nc"])

@@ -56,6 +56,7 @@ def test_probe__prints_the_table_and_writes_what_python_returns(
     )  # fmt: skip
     found = xr.open_zarr(out).load()
     found.attrs.pop("created")
+    assert found.attrs.pop("format_version") == 1
     expected.attrs.pop("created")
     xr.testing.assert_identical(found.drop_attrs(), expected.drop_attrs())
     assert found.attrs == expected.attrs

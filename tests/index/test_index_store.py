@@ -24,8 +24,8 @@ from croma_dask.cohort.writer import CohortWriter
 from croma_dask.errors import SchemaError, StoreError
 from croma_dask.index import making
 from croma_dask.index.partition import CLUSTER_ROWS, Clusters, cluster_edges, count_clusters
-from croma_dask.index.scratch import Scratch
 from croma_dask.index.stored import StoredIndex
+from croma_dask.one_writer import one_writer
 from tests.helpers.cohorts import features, manifest
 from tests.helpers.compare import assert_same_bits
 
@@ -333,9 +333,7 @@ def test_build_index__does_not_go_on_with_what_was_started_otherwise(
 
 def test_build_index__is_one_process_s_at_a_time(store: str, tmp_path: Path) -> None:
     place = tmp_path / "i.zarr"
-    lock = Scratch(str(tmp_path / ".i.zarr.building")).lock()
-    assert lock is not None
-    with lock, pytest.raises(StoreError, match="being built by another process"):
+    with one_writer(place), pytest.raises(StoreError, match="being written by another process"):
         cd.build_index(store, path=place, **BUILD)
     assert not place.exists()
     # Its owner is gone, however that ended: the lock went with it.

@@ -10,7 +10,7 @@ import xarray as xr
 
 import croma_dask as cd
 from croma_dask.cohort import retrying
-from croma_dask.cohort.transfer import UPLOADING
+from croma_dask.cohort.uploads import UPLOADING
 from tests.objects.commands import inputs, run, steps
 from tests.objects.conftest import SECRET, Bucket
 from tests.objects.eager import eager

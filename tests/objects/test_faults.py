@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 import croma_dask as cd
-from croma_dask.cohort import retrying, transfer
+from croma_dask.cohort import downloads, retrying, uploads
 from croma_dask.cohort.location import Location
 from croma_dask.cohort.store import StoredCohort
-from croma_dask.cohort.transfer import UPLOADING, fetched, is_unfinished, published
+from croma_dask.cohort.transfer import fetched, published
+from croma_dask.cohort.uploads import UPLOADING, is_unfinished
 from croma_dask.errors import SchemaError, StoreError
 from tests.objects.commands import run
 from tests.objects.conftest import KEY, SECRET, Bucket
@@ -153,14 +154,14 @@ def test_folder_that_another_run_writes__is_refused(
     fast: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Location.of(fast.url("r.zarr"), fast.options)
-    put = transfer._put
+    put = uploads._put
 
     def meanwhile(path: Path, location: Location) -> None:
         put(path, location)
         if path.name == "2":
             place.write_bytes(UPLOADING, b"somebody else")
 
-    monkeypatch.setattr(transfer, "_put", meanwhile)
+    monkeypatch.setattr(uploads, "_put", meanwhile)
     with pytest.raises(StoreError, match="another run writes"), published(place) as path:  # noqa: PT012
         make_folder(path)
         assert path.is_dir()
@@ -198,19 +199,19 @@ def test_large_file__is_sent_in_parts_and_aborted_whole(fast: Bucket, kind: str)
 def test_large_file__changed_while_it_is_read(
     fast: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfer, "PIECE", 10)
+    monkeypatch.setattr(downloads, "PIECE", 10)
     fs = fast.filesystem()
     fs.pipe_file(f"{fast.name}/x.npy", b"a" * 35)
     with fetched(fast.url("x.npy"), storage_options=fast.options) as path:
         assert path.read_bytes() == b"a" * 35
-    piece = transfer._piece
+    piece = downloads._piece
 
     def meanwhile(location: Location, lo: int, hi: int) -> bytes:
         if lo == 20:
             fs.pipe_file(f"{fast.name}/x.npy", b"b" * 35)
         return piece(location, lo, hi)
 
-    monkeypatch.setattr(transfer, "_piece", meanwhile)
+    monkeypatch.setattr(downloads, "_piece", meanwhile)
     with (
         pytest.raises(StoreError, match="changed while it was read"),
         fetched(fast.url("x.npy"), storage_options=fast.options),
@@ -404,15 +405,15 @@ def test_waits__are_told_and_carry_no_secret(
 def test_killed_upload__is_taken_up_by_the_next(fast: Bucket, tmp_path: Path) -> None:
     code = f"""
 import os, sys
-from croma_dask.cohort import transfer
+from croma_dask.cohort import uploads
 from croma_dask.cohort.transfer import published
 from pathlib import Path
-put = transfer._put
+put = uploads._put
 def die(path, location):
     if path.name == "1":
         os._exit(9)
     put(path, location)
-transfer._put = die
+uploads._put = die
 with published({fast.url("r.zarr")!r}, storage_options={fast.options!r}) as path:
     (path / "part").mkdir(parents=True)
     for name in ("zarr.json", "part/0", "part/1"):

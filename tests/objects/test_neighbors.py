@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import croma_dask as cd
 from croma_dask.cli import main
 from croma_dask.cohort import retrying
-from croma_dask.cohort.transfer import UPLOADING
+from croma_dask.cohort.uploads import UPLOADING
 from croma_dask.errors import MemoryLimitError, SchemaError, StoreError
 from croma_dask.robustness import reuse
 from tests.helpers.cohorts import manifest
@@ -182,7 +182,7 @@ def test_score__refuses_bad_places_before_the_search(
         cd.open_neighbors(store.url("none.zarr"), storage_options=store.options)
     store.filesystem().rm(f"{store.name}/n.zarr", recursive=True)
     store.faults.add("403", verb="PUT", times=-1)
-    with pytest.raises(StoreError, match=r"n.zarr/.* cannot be written: access is denied"):
+    with pytest.raises(StoreError, match=r"n.zarr cannot be written: access is denied"):
         score(store)
     store.faults.clear()
     import shutil

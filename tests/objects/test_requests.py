@@ -13,7 +13,7 @@ from croma_dask.cohort.layout import build_columns
 from croma_dask.cohort.location import Location
 from croma_dask.cohort.store import StoredCohort
 from croma_dask.cohort.text import as_frame
-from croma_dask.cohort.transfer import upload
+from croma_dask.cohort.uploads import upload
 from croma_dask.cohort.writer import CohortWriter
 from tests.objects.commands import run
 from tests.objects.conftest import Bucket

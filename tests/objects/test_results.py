@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import xarray as xr
 
 import croma_dask as cd
 from croma_dask.cohort import retrying
-from croma_dask.cohort.transfer import UPLOADING
+from croma_dask.cohort.uploads import UPLOADING
 from croma_dask.errors import SchemaError, StoreError
 from croma_dask.results import save
 from croma_dask.temporary import private_root
@@ -24,6 +25,14 @@ from tests.objects.eager import eager
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait less between tries."""
     monkeypatch.setattr(retrying, "WAIT", 0.01)
+
+
+@pytest.fixture(autouse=True)
+def temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One of this test, where other processes copy nothing."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
 
 
 @pytest.fixture(scope="module")

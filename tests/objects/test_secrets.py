@@ -64,8 +64,39 @@ def test_url__is_shown_without_what_opens_it(url: str, shown: str) -> None:
     assert copy.storage_options == {"secret": "pass-word"}
     # Places inside of it, and the shown URL itself, are opened by the same.
     assert Location.of(shown).opening_url == url
-    if "?" not in url:
-        assert place.joined("x").opening_url == f"{url}/x"
+    path, mark, query = url.partition("?")
+    assert place.joined("x").opening_url == f"{path}/x{mark}{query}"
+    assert place.joined("x").parent == place
+
+
+def test_two_signatures_of_one_url__are_two_places() -> None:
+    one = Location.of("https://host/x.npy?sig=first")
+    other = Location.of("https://host/x.npy?sig=second")
+    assert one.url == other.url
+    assert one != other
+    assert one.opening_url == "https://host/x.npy?sig=first"
+    assert other.opening_url == "https://host/x.npy?sig=second"
+
+
+def test_stars_of_a_name__stay() -> None:
+    plain = Location.of("s3://b/a***b.zarr")
+    assert plain.opening_url == "s3://b/a***b.zarr"
+    both = Location.of("https://me:secret@host/a***b.zarr")
+    assert both.url == "https://me:***@host/a***b.zarr"
+    assert both.opening_url == "https://me:secret@host/a***b.zarr"
+
+
+class Opaque:
+    """An option that shows nothing of itself."""
+
+    def __repr__(self) -> str:
+        return "opaque"
+
+
+def test_options_that_look_alike__are_not_mixed_up() -> None:
+    one, other = Opaque(), Opaque()
+    assert Location.of("s3://b/x", {"session": one}) != Location.of("s3://b/x", {"session": other})
+    assert Location.of("s3://b/x", {"session": other}).storage_options["session"] is other
 
 
 def test_equal_options__are_one_token_that_tells_nothing() -> None:
@@ -88,8 +119,8 @@ def test_exported_options__cannot_be_read_in_a_log_of_messages() -> None:
     Location.of("s3://b/x", {"secret": SECRET, "client_kwargs": {"aws_session_token": SECRET}})
     sent = pickle.dumps(secrets.exported())
     assert SECRET.encode() not in sent
-    found = pickle.loads(sent)["options"].values()
-    assert {"secret": SECRET, "client_kwargs": {"aws_session_token": SECRET}} in list(found)
+    found = [options for _, options in pickle.loads(sent).values()]
+    assert {"secret": SECRET, "client_kwargs": {"aws_session_token": SECRET}} in found
     assert all(type(one["secret"]) is str for one in found if "secret" in one)
 
 

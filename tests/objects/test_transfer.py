@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from croma_dask.cohort import retrying
-from croma_dask.cohort.transfer import UPLOADING, fetched, published
+from croma_dask.cohort.transfer import fetched, published
+from croma_dask.cohort.uploads import UPLOADING
 from croma_dask.errors import SchemaError
 from tests.objects.conftest import Bucket
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import croma_dask as cd
-from croma_dask.cohort import transfer
+from croma_dask.cohort import uploads
 from croma_dask.cohort.layout import build_columns
 from croma_dask.cohort.location import Location
 from croma_dask.cohort.store import StoredCohort
@@ -53,19 +53,19 @@ def test_upload__into_a_folder_that_another_has_taken_stops(
             path.parent.mkdir(exist_ok=True)
             path.write_text(f"{name}  "[:5] + file)
     place = Location.of("memory://two/upload.zarr")
-    put, taken = transfer._put, []
+    put, taken = uploads._put, []
 
     def interrupted(path: Path, location: Location) -> None:
         if not taken:
             taken.append(path)
-            transfer.upload(tmp_path / "other", place)
+            uploads.upload(tmp_path / "other", place)
             return
         put(path, location)
 
-    monkeypatch.setattr(transfer, "_SIDE_BY_SIDE", 1)
-    monkeypatch.setattr(transfer, "_put", interrupted)
+    monkeypatch.setattr(uploads, "_SIDE_BY_SIDE", 1)
+    monkeypatch.setattr(uploads, "_put", interrupted)
     with pytest.raises(cd.StoreError, match="another run writes to .* this one stops"):
-        transfer.upload(tmp_path / "one", place)
+        uploads.upload(tmp_path / "one", place)
     found = {name: place.read_bytes(name) for name in ("a", "b", "zarr.json")}
     assert found == {n: (tmp_path / "other" / n).read_bytes() for n in found}
 
