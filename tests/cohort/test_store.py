@@ -826,6 +826,8 @@ print("done")
 """
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_s3_and_http(tmp_path: Path):
     pytest.importorskip("s3fs")
     pytest.importorskip("moto.server")

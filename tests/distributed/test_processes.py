@@ -203,6 +203,8 @@ def held_tasks(folder: Path) -> Iterator[Callable[[], set[int]]]:
         hold.unlink(missing_ok=True)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_one_worker_killed_and_one_paused__same_bits(
     cluster: Processes, place: str, kind: str, expected: xr.DataTree, scratch: Path, tmp_path: Path
 ) -> None:

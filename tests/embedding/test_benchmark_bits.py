@@ -155,6 +155,8 @@ def test_benchmark__a_store_that_keeps_a_row_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.ci
 def test_benchmark__workers(
     embedding: Embedding, expected: xr.Dataset, tmp_path: Path, cluster_client: Any
 ) -> None:

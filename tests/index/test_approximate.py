@@ -47,6 +47,7 @@ from croma_dask.robustness import near_ties
 from tests.helpers.awkward import AWKWARD
 from tests.helpers.cohorts import Cohort, features, manifest
 from tests.helpers.compare import assert_same_bits
+from tests.helpers.marks import CI, first
 
 KIND = "ivf"
 METRICS = ("RI", "MaRI", "CRoMa")
@@ -150,7 +151,7 @@ def test_looking_everywhere__has_the_bits_of_the_exact_search(
         assert_exact(score(cohort, index, **everywhere(index)), exact)
 
 
-@pytest.mark.parametrize("metrics", [("RI",), ("CRoMa",), ("MaRI", "CRoMa")])
+@pytest.mark.parametrize("metrics", first(1, [(("RI",),), (("CRoMa",),), (("MaRI", "CRoMa"),)]))
 def test_looking_everywhere__for_some_of_the_lists_only(
     metrics: tuple[str, ...], cohort: Cohort, index: StoredIndex, exact: xr.DataTree
 ) -> None:
@@ -420,7 +421,10 @@ def test_sketch__of_wide_rows_loses_no_row_and_hardly_a_neighbour(tmp_path: Path
 
 # ---- rows that are never lost ----------------------------------------------------------------
 
-SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))]
+SEEDS = [
+    pytest.param(0, marks=CI),
+    *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3)),
+]
 
 
 class Trial:
@@ -547,7 +551,7 @@ SEAMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("module", "what", "n"), SEAMS)
+@pytest.mark.parametrize(("module", "what", "n"), first(6, SEAMS))
 def test_a_run_cut_anywhere__ends_with_the_same_bits(
     module: Any, what: str, n: int, cohort: Cohort, index: StoredIndex, undisturbed: xr.DataTree,
     scratch: Path,

@@ -10,6 +10,7 @@ import pytest
 from benchmarks import load_repeats
 from benchmarks.child import Meter
 from croma_dask import layout
+from tests.helpers.marks import first
 
 QUICK = ["scores", "scores of arrays"]
 SLOW = sorted(set(load_repeats.WORK) - set(QUICK))
@@ -21,7 +22,7 @@ def check(found: dict[str, Any], growth: float) -> None:
     assert found["growth"] < growth, found
 
 
-@pytest.mark.parametrize("work", QUICK)
+@pytest.mark.parametrize("work", first(1, QUICK))
 def test_repeats__leave_no_file_thread_or_memory(work: str) -> None:
     """A kilobyte a run would be a leak that a day of scoring shows; pages are four."""
     check(load_repeats.measure(Meter(), work, 15, rows=120), growth=64_000)

@@ -123,6 +123,8 @@ def cli(*words: Any) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_long_names__fill_no_screen(cohort: Path, tmp_path: Path) -> None:
     result, page = tmp_path / "r.zarr", tmp_path / "r.html"
     scoring = ["score", cohort, "--confounder", "center", "--k", "5", "--out", result]

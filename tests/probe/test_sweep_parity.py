@@ -18,6 +18,7 @@ import zarr
 from croma_dask import downstream, set_options
 from croma_dask.probe import job, layout, opened, run
 from croma_dask.probe.job import BLOCK_ROWS
+from tests.helpers.marks import first
 from tests.probe.glue import cohort
 
 
@@ -287,7 +288,7 @@ def test_sweep__equals_the_reference(name: str, tmp_path: Path) -> None:
     assert_equal(prepared(name, kind_of(name), tmp_path)(threads=1), name)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", first(6, CASES))
 def test_sweep__on_three_threads(name: str, tmp_path: Path) -> None:
     assert_equal(prepared(name, kind_of(name, ahead=3), tmp_path)(threads=3), name)
 
@@ -361,7 +362,7 @@ def least_of(sweep: Callable, patch: pytest.MonkeyPatch, **how: Any) -> int:
     return ample.peak - 1
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", first(6, CASES))
 def test_sweep__with_little_memory(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,7 +389,7 @@ def test_sweep__rows_in_memory_are_not_held_twice(
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", first(4, CASES))
 def test_sweep__on_two_processes(
     name: str, tmp_path: Path, cluster_client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
