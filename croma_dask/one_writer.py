@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -32,7 +33,7 @@ def one_writer(place: Path) -> Iterator[None]:
     Raises
     ------
     StoreError
-        Another process is at it.
+        Another process is at it, or it is not there and cannot be made.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     path = hidden(place, "writing")
@@ -53,6 +54,11 @@ def _locked(path: Path, place: Path) -> int | None:
         try:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as err:
+            if err.errno in (errno.EACCES, errno.EROFS) and not place.exists():
+                raise StoreError(
+                    f"{place} cannot be written: {err.strerror} in {path.parent}; name another "
+                    "place"
+                ) from err
             log.warning(
                 "%s cannot be locked (%s): never write to it twice at once", place, err.strerror
             )

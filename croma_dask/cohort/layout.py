@@ -188,9 +188,20 @@ def parse_columns(text: str) -> list[ColumnRef]:
     return [ColumnRef(entry["name"], entry["kind"], entry["array"]) for entry in json.loads(text)]
 
 
+_OTHERS = {
+    "": "a result (croma-dask report, breakdown and rank take it)",
+    "croma-dask index": "an index (croma-dask score COHORT --index takes it)",
+    "croma-dask neighbors": "kept neighbours (croma-dask score COHORT --keep-neighbors takes them)",
+}
+"""What else this library writes, by its format."""
+
+
 def describe_mismatch(attrs: Mapping[str, Any], url: str) -> StoreError | None:
     """Say why a Zarr group with these attributes is not a cohort that can be read."""
     if attrs.get("format") != FORMAT:
+        form = str(attrs.get("format", ""))
+        if form in _OTHERS or (not form and "croma_dask_version" in attrs):
+            return StoreError(f"{url} is {_OTHERS[form]}, and here a cohort store is wanted")
         found = name_items(sorted(attrs)) if attrs else "no attributes"
         return StoreError(
             f"{url} is a Zarr group but not a cohort store (its root has {found}); make one with "

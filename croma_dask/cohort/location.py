@@ -348,5 +348,5 @@ def _what_is_there(location: Location, what: str) -> str:
     if ".zgroup" in names or ".zattrs" in names or ".zarray" in names:
         return f"this is Zarr version 2, {what} is version 3"
     if "zarr.json" in names:
-        return f"this is a Zarr array or a damaged group, not {what}"
+        return f"its metadata (zarr.json) are damaged, or this is a Zarr array and not {what}"
     return f"this folder is not {what}"

@@ -159,6 +159,8 @@ def _check_folder(given: Path | Location, name: str) -> None:
     place = Location.of(given)
     attrs = attrs_of_folder(place)
     if attrs is None:
+        if place.read_bytes("zarr.json") is not None:
+            raise _foreign(name, "its metadata (zarr.json) are damaged, or are of no group")
         raise _foreign(name, "it is a folder without a Zarr group")
     form = attrs.get("format")
     if form is None:

@@ -294,7 +294,7 @@ def test_bad_store__exit_code_2(run, name, store, unfinished, outputs, tmp_path)
     text.write_text("x")
     for place, part in (
         (missing, "no store"), (unfinished, "not finished"), (text, "not a cohort store"),
-        (outputs["zarr"], "not a cohort store"),
+        (outputs["zarr"], "is a result (croma-dask report, breakdown and rank take it)"),
     ):  # fmt: skip
         result = run(name, place, "--confounder", "center")
         assert result.exit_code == 2, place

@@ -12,7 +12,9 @@ CI = (pytest.mark.slow, pytest.mark.ci)
 
 
 def first(n: int, cases: Iterable[Any]) -> list[Any]:
-    """Cases of a parametrised test, of which the default run has the first `n`."""
-    cases = list(cases)
-    later = [case if isinstance(case, tuple) else (case,) for case in cases[n:]]
-    return [*cases[:n], *(pytest.param(*case, marks=CI) for case in later)]
+    """Cases of a parametrised test, of which the default run has the first `n`.
+
+    A case of several arguments is a tuple.
+    """
+    values = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*value, marks=CI if at >= n else ()) for at, value in enumerate(values)]

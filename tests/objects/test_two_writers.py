@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -10,12 +11,13 @@ import pandas as pd
 import pytest
 
 import croma_dask as cd
-from croma_dask.cohort import uploads
+from croma_dask.cohort import transfer, uploads
 from croma_dask.cohort.layout import build_columns
 from croma_dask.cohort.location import Location
 from croma_dask.cohort.store import StoredCohort
 from croma_dask.cohort.writer import CohortWriter
 from croma_dask.index import scratch as scratch_module
+from croma_dask.one_writer import one_writer
 from croma_dask.temporary import private_root
 
 N = 40
@@ -121,3 +123,39 @@ def test_private_root__closes_its_folder_and_refuses_another_s(
 def test_location__shows_no_secret_of_a_url(url: str) -> None:
     assert "secret" not in str(Location.of(url))
     assert "secret" not in repr(Location.of(url))
+
+
+@pytest.mark.parametrize("length", [100, 246, 255])
+def test_names__as_long_as_a_file_system_takes_them(tmp_path: Path, length: int) -> None:
+    place = tmp_path / ("n" * length)
+    with transfer.published(place) as path:
+        path.write_text("one")
+    with transfer.published(place, overwrite=True) as path:
+        path.write_text("two")
+    assert place.read_text() == "two"
+    place.unlink()
+    for text in ("one", "two"):
+        with transfer.published(place, overwrite=True) as path:
+            path.mkdir()
+            (path / "a").write_text(text)
+    with one_writer(place), pytest.raises(cd.StoreError, match="written by another process"):
+        with one_writer(place):
+            pass
+    assert (place / "a").read_text() == "two"
+    assert [p.name for p in tmp_path.iterdir()] == [place.name]
+
+
+def test_folder_that_is_read_only__is_said_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+
+    def denied(path: object, *args: object, **kwargs: object) -> int:
+        # What root is never told.
+        if str(path).endswith(".writing"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return real(path, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", denied)
+    with pytest.raises(cd.StoreError, match="cannot be written: Permission denied in"):
+        cd.write_cohort(tmp_path / "c.zarr", np.ones((4, 2)), {"label": list("abab")})

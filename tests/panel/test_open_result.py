@@ -138,7 +138,7 @@ def test_open_result__refuses_what_is_none(
     zarr.open_group(tmp_path / "other.zarr", mode="w").create_array("x", data=np.ones(3))
     assert "is no result of croma-dask" in refusal(tmp_path / "other.zarr")
     zarr.create_array(tmp_path / "array.zarr", data=np.ones(3))
-    assert "a folder without a Zarr group" in refusal(tmp_path / "array.zarr")
+    assert "are of no group" in refusal(tmp_path / "array.zarr")
     (tmp_path / "text.nc").write_text("no netCDF")
     assert "no netCDF 4 file" in refusal(tmp_path / "text.nc")
     with h5py.File(tmp_path / "x.nc", "w") as file:
