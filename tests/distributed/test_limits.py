@@ -80,6 +80,8 @@ def test_absurd_limit__is_refused_before_anything_runs(
     assert [path.name for path in tmp_path.iterdir()] == ["cluster"]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_workers_that_die_of_memory__are_an_error_that_names_the_term(
     new_cluster: Callable[..., Processes], place: str, tmp_path: Path,
     drive: Callable[..., Driver],

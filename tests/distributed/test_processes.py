@@ -306,6 +306,8 @@ def least(place: str, kind: str) -> tuple[str, int]:
     return memory, plan.n_ranges
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_driver_killed__the_same_command_ends_with_the_same_bits(
     cluster: Processes, place: str, kind: str, expected: xr.DataTree, tmp_path: Path,
     drive: Callable[..., Driver],

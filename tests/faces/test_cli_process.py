@@ -16,6 +16,7 @@ import xarray as xr
 
 import croma_dask as cd
 from tests.helpers.engines import engine
+from tests.helpers.marks import first
 from tests.helpers.processes import wait_until
 
 METRICS = ("RI", "MaRI", "CRoMa")
@@ -120,7 +121,7 @@ def test_interrupt__leaves_no_output_and_the_next_run_resumes(
 
 # Each worker compiles its kernels; what two of them meet is tested on clusters that others share.
 @pytest.mark.cluster
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("workers", first(0, [1, 2]))
 def test_workers__give_the_same_bits(
     workers: int, shell: Callable, large_store: str, direct: xr.DataTree, tmp_path: Path,
     smallest_memory: Callable,

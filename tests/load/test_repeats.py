@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import load_repeats
-from benchmarks.child import Meter
+from benchmarks import child, load_repeats
 from croma_dask import layout
 from tests.helpers.marks import first
 
@@ -24,8 +23,8 @@ def check(found: dict[str, Any], growth: float) -> None:
 
 @pytest.mark.parametrize("work", first(1, QUICK))
 def test_repeats__leave_no_file_thread_or_memory(work: str) -> None:
-    """A kilobyte a run would be a leak that a day of scoring shows; pages are four."""
-    check(load_repeats.measure(Meter(), work, 15, rows=120), growth=64_000)
+    """In a process of its own: others have files and threads that come and go."""
+    check(child.run("load_repeats:measure", work=work, runs=20, rows=120), growth=64_000)
 
 
 def test_streamed__puts_the_limit_back(tmp_path: Path) -> None:
@@ -40,9 +39,9 @@ def test_streamed__puts_the_limit_back(tmp_path: Path) -> None:
 def test_repeats__of_everything_else(work: str) -> None:
     # The scheduler that lives in the client's process logs its last 100,000 transitions.
     growth = 60_000 if "cluster" in work else 4_000
-    check(load_repeats.measure(Meter(), work, 100, rows=400), growth=growth)
+    check(child.run("load_repeats:measure", work=work, runs=100, rows=400), growth=growth)
 
 
 @pytest.mark.slow
 def test_scores__a_thousand_in_one_process() -> None:
-    check(load_repeats.measure(Meter(), "scores", 1_000, rows=400), growth=1_000)
+    check(child.run("load_repeats:measure", work="scores", runs=1_000, rows=400), growth=1_000)

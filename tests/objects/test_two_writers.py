@@ -158,4 +158,5 @@ def test_folder_that_is_read_only__is_said_at_once(
 
     monkeypatch.setattr(os, "open", denied)
     with pytest.raises(cd.StoreError, match="cannot be written: Permission denied in"):
-        cd.write_cohort(tmp_path / "c.zarr", np.ones((4, 2)), {"sample_id": range(4), "label": list("abab")})
+        frame = {"sample_id": range(4), "label": list("abab")}
+        cd.write_cohort(tmp_path / "c.zarr", np.ones((4, 2)), frame)
