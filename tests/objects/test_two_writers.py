@@ -157,6 +157,6 @@ def test_folder_that_is_read_only__is_said_at_once(
         return real(path, *args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "open", denied)
+    frame = {"sample_id": range(4), "label": list("abab")}
     with pytest.raises(cd.StoreError, match="cannot be written: Permission denied in"):
-        frame = {"sample_id": range(4), "label": list("abab")}
         cd.write_cohort(tmp_path / "c.zarr", np.ones((4, 2)), frame)
