@@ -212,7 +212,11 @@ def words(err: BaseException) -> str:
     if isinstance(err, PermissionError):
         return "access is denied"
     text = redact(" ".join(str(err).split()))
-    return f"{type(err).__name__}{': ' if text else ''}{text[:200]}"
+    said = f"{type(err).__name__}{': ' if text else ''}{text[:200]}"
+    if isinstance(err, TypeError | AttributeError):
+        # File systems look at their options late, and no further than Python does.
+        return f"its storage options may not be what the file system takes ({said})"
+    return said
 
 
 def _causes(err: BaseException | None) -> Iterator[BaseException]:

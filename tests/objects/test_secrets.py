@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 import croma_dask as cd
+from croma_dask.cli import main
 from croma_dask.cli_options import storage_option
 from croma_dask.cohort import secrets
 from croma_dask.cohort.location import Location
@@ -223,3 +224,11 @@ def test_storage_options_of_a_command__are_values_and_mappings() -> None:
     assert "both as a value and with parts" in told("a=1", "a.b=2")
     assert "both as a value and with parts" in told("a.b=2", "a=1")
     assert "given twice" in told("a=1", "a=2")
+
+
+@pytest.mark.parametrize("option", ["no_such_option=1", "client_kwargs=5"])
+def test_wrong_option__is_what_the_message_is_about(option: str) -> None:
+    done = CliRunner().invoke(main, ["info", "s3://b/x.zarr", "--storage-option", option])
+    assert done.exit_code == 2
+    assert "its storage options may not be what the file system takes" in done.output
+    assert "Traceback" not in done.output
