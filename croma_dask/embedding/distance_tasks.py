@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from croma_dask.embedding.spans import Column
+from croma_dask.index.range_blocks import RangeBlocks
 from croma_dask.index.scratch import Scratch
 from croma_dask.index.source import RowSource
 from croma_dask.kernels.pairwise import COLUMNS, add_columns
@@ -100,7 +101,7 @@ class InScratch:
 
 
 @dataclass(frozen=True)
-class SumsJob:
+class SumsJob(RangeBlocks):
     """All that the tasks share; small where `kept` is in scratch.
 
     Attributes
@@ -128,20 +129,6 @@ class SumsJob:
     scale: float
     magic: float
     token: str
-
-    @property
-    def n_ranges(self) -> int:
-        """Number of ranges."""
-        return len(self.edges) - 1
-
-    @property
-    def n_blocks(self) -> int:
-        """Number of blocks of ranges that tasks pair up."""
-        return -(-self.n_ranges // self.per_block)
-
-    def members(self, block: int) -> range:
-        """Ranges of a block."""
-        return range(block * self.per_block, min(self.n_ranges, (block + 1) * self.per_block))
 
     def rows_of(self, block: int) -> int:
         """Rows of a block."""

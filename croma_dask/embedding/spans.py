@@ -18,7 +18,7 @@ import numpy as np
 from croma_dask.cluster import tasks_a_process
 from croma_dask.cohort.layout import chunk_rows_for
 from croma_dask.fingerprint import BLOCK_ROWS
-from croma_dask.index.source import ArraySource, RowSource, TakenRows, spool
+from croma_dask.index.source import ArraySource, OfAnother, RowSource, TakenRows, spool
 from croma_dask.options import Options
 from croma_dask.progress import Progress
 from croma_dask.resume import own_folder
@@ -71,24 +71,12 @@ class Column:
 
 
 @dataclass(frozen=True)
-class _MappedRows:
+class _MappedRows(OfAnother):
     """Rows of another source, which a column names."""
 
     source: RowSource
     column: Column
     n_rows: int
-
-    @property
-    def n_features(self) -> int:
-        return self.source.n_features
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.source.dtype
-
-    @property
-    def step(self) -> int:
-        return self.source.step
 
     def read(self, lo: int, hi: int) -> np.ndarray[Any, Any]:
         return self._taken(lo, hi).read(0, hi - lo)

@@ -10,7 +10,7 @@ import numpy as np
 
 from croma_dask.kernels.typing import I32, I64
 
-__all__ = ["ArraySource", "Codes", "NpySource", "RowSource", "TakenRows", "spool"]
+__all__ = ["ArraySource", "Codes", "NpySource", "OfAnother", "RowSource", "TakenRows", "spool"]
 
 
 class RowSource(Protocol):
@@ -127,16 +127,10 @@ class StoreSource(_InOrder):
         return np.asarray(self.store.read_tiles(lo, hi))
 
 
-@dataclass(frozen=True)
-class TakenRows:
-    """Rows of another source in an order of their own, a row possibly several times."""
+class OfAnother:
+    """What a source whose rows are those of another one has of that."""
 
     source: RowSource
-    rows: I64
-
-    @property
-    def n_rows(self) -> int:
-        return int(self.rows.shape[0])
 
     @property
     def n_features(self) -> int:
@@ -149,6 +143,18 @@ class TakenRows:
     @property
     def step(self) -> int:
         return self.source.step
+
+
+@dataclass(frozen=True)
+class TakenRows(OfAnother):
+    """Rows of another source in an order of their own, a row possibly several times."""
+
+    source: RowSource
+    rows: I64
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.rows.shape[0])
 
     def read(self, lo: int, hi: int) -> np.ndarray[Any, Any]:
         out = np.empty((min(hi, self.n_rows) - lo, self.n_features), self.dtype)

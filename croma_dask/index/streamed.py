@@ -26,9 +26,10 @@ from croma_dask.index.finish import (
 from croma_dask.index.graphs import Widening, offer_graph
 from croma_dask.index.lists import Lists
 from croma_dask.index.probing import ProbedRange, Probes, Radius, sweep_probed
+from croma_dask.index.range_blocks import RangeBlocks
 from croma_dask.index.ranges import Range, load_range
 from croma_dask.index.scratch import Scratch
-from croma_dask.index.source import RowSource, TakenRows
+from croma_dask.index.source import OfAnother, RowSource, TakenRows
 from croma_dask.index.spec import ListSpec
 from croma_dask.index.stored import Partition, StoredIndex
 from croma_dask.index.sweep import exact_distances, sweep, tile_buffer
@@ -40,7 +41,7 @@ __all__ = ["Job", "allow_tasks", "count_tasks", "finish_range", "meet_blocks", "
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(RangeBlocks):
     """All that the tasks of a search share; small, sent to a worker once.
 
     Attributes
@@ -71,20 +72,6 @@ class Job:
     frame: Frame
     radius: Radius | None = None
     widening: Widening | None = None
-
-    @property
-    def n_ranges(self) -> int:
-        """Number of ranges."""
-        return len(self.edges) - 1
-
-    @property
-    def n_blocks(self) -> int:
-        """Number of blocks of ranges that tasks pair up."""
-        return -(-self.n_ranges // self.per_block)
-
-    def members(self, block: int) -> range:
-        """Ranges of a block."""
-        return range(block * self.per_block, min(self.n_ranges, (block + 1) * self.per_block))
 
     def load(self, number: int, *, whole: bool = False) -> Range:
         """Read a range; of an index its sketch, unless it is to be screened by `whole` rows."""
@@ -138,7 +125,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class _Shifted:
+class _Shifted(OfAnother):
     """A source that holds only the rows of one range, addressed as the scope addresses them."""
 
     source: RowSource
@@ -147,18 +134,6 @@ class _Shifted:
     @property
     def n_rows(self) -> int:
         return self.by + self.source.n_rows
-
-    @property
-    def n_features(self) -> int:
-        return self.source.n_features
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.source.dtype
-
-    @property
-    def step(self) -> int:
-        return self.source.step
 
     def read(self, lo: int, hi: int) -> np.ndarray[Any, Any]:
         return self.source.read(lo - self.by, hi - self.by)

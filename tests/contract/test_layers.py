@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "croma_dask"
 
 # From the top to the bottom. A module may import from its own layer and from those below.
 LAYERS: list[set[str]] = [
+    {"__main__"},
     {"__init__", "cli", "accessor"},
     {
         "cli_benchmark",
