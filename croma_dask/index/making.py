@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from croma_dask.cohort.checked_store import CheckedStore
 from croma_dask.cohort.checksums import codecs, seal
 from croma_dask.cohort.layout import chunk_rows_for
 from croma_dask.cohort.location import Location
@@ -132,7 +133,8 @@ def assign_span(work: Work, lo: int, hi: int) -> I32:
 def write_shard(work: Work, number: int) -> int:
     """Write the rows of a shard and what its kind of search needs; return how many rows.
 
-    A shard that is there whole is left as it is.
+    A shard that is there whole is left as it is, once all of it was read: what lay there since a
+    run was interrupted may be damaged, and would be part of an index that says it is whole.
     """
     root = work.open()
     edges = np.asarray(root["shard_edges"][...])  # type: ignore[index]
@@ -141,7 +143,10 @@ def write_shard(work: Work, number: int) -> int:
     mine = str(root.attrs["build_id"])
     there = dict(root[name].attrs) if name in root else {}
     if there.get("status") == COMPLETE and there.get("build_id") == mine:
-        return hi - lo
+        problem = _damage(work.location, name)
+        if problem is None:
+            return hi - lo
+        log.warning("%s: making it again", problem)
     group = root.create_group(name, overwrite=True)
     order = np.asarray(root["order"][lo:hi])  # type: ignore[index]
     rows = TakenRows(work.source, order).read(0, hi - lo)
@@ -158,6 +163,24 @@ def write_shard(work: Work, number: int) -> int:
         _write_graph(group, rows, work, read_frame(root, work.location.url))
     group.attrs.put({"status": COMPLETE, "build_id": mine})
     return hi - lo
+
+
+def _damage(location: Location, name: str) -> str | None:
+    """Say what is wrong with a shard; None where every chunk is there and as it was written."""
+    import zarr
+
+    # A chunk of fill values, which zarr leaves out, counts as missing: that costs a shard.
+    store = CheckedStore(location.url, mend="", complete=True)
+    try:
+        group = zarr.open_group(store, mode="r", path=name, zarr_format=3)
+        for _, array in group.members(max_depth=None):
+            if isinstance(array, zarr.Array):
+                for lo in range(0, array.shape[0], array.chunks[0]):
+                    array[lo : lo + array.chunks[0]]
+    # There is no telling what zarr raises on metadata that its authors did not foresee.
+    except Exception as err:  # noqa: BLE001
+        return str(err).rstrip("; ")
+    return None
 
 
 def _write_graph(group: zarr.Group, rows: np.ndarray, work: Work, frame: Frame) -> None:

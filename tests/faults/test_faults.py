@@ -265,3 +265,35 @@ def test_hurt__changes_the_file(seed: int, tmp_path: Path) -> None:
     path.write_bytes(content)
     assert hurt(path, random.Random(seed))
     assert not path.exists() or path.read_bytes() != content
+
+
+@pytest.mark.parametrize("kind", ["ivf", "pynndescent"])
+def test_index__damaged_shards_of_an_unfinished_one_are_made_again(
+    kind: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They became part of an index that said it was whole."""
+    store = cd.write_cohort(tmp_path / "cohort.zarr", *cohort())
+    place = tmp_path / "b.zarr"
+    cd.build_index(store, kind, path=place)
+    whole = {p.relative_to(place): p.read_bytes() for p in place.rglob("*") if p.is_file()}
+    chunks = [path for path in whole if path.parts[0].startswith("shard-") and "c" in path.parts]
+    assert chunks
+    for path in chunks[:: max(1, len(chunks) // 3)]:
+        for damage in ("flipped", "missing"):
+            root = json.loads(whole[Path("zarr.json")])
+            root["attributes"]["status"] = "writing"
+            root["attributes"].pop("layout_checksum")
+            root.pop("consolidated_metadata")
+            (place / "zarr.json").write_text(json.dumps(root))
+            if damage == "missing":
+                (place / path).unlink()
+            else:
+                flipped = bytearray(whole[path])
+                flipped[len(flipped) // 2] ^= 4
+                (place / path).write_bytes(flipped)
+            caplog.clear()
+            cd.build_index(store, kind, path=place)
+            assert "making it again" in caplog.text
+            found = {p.relative_to(place): p.read_bytes() for p in place.rglob("*") if p.is_file()}
+            assert found.keys() == whole.keys()
+            assert [p for p in whole if p.name != "zarr.json" and found[p] != whole[p]] == []
