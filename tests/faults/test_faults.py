@@ -27,6 +27,7 @@ from tests.faults.forks import Ended
 from tests.faults.harness import Plan, kinds
 from tests.faults.trial import Outcome, Trial, Wrong
 from tests.faults.work import COMMANDS, Bench, Clean, Command
+from tests.helpers.marks import first
 
 ROOT = Path(__file__).resolve().parents[2]
 MOUNTED = ("disk", "tmp", "readonly")
@@ -267,7 +268,7 @@ def test_hurt__changes_the_file(seed: int, tmp_path: Path) -> None:
     assert not path.exists() or path.read_bytes() != content
 
 
-@pytest.mark.parametrize("kind", ["ivf", "pynndescent"])
+@pytest.mark.parametrize("kind", first(1, ["ivf", "pynndescent"]))
 def test_index__damaged_shards_of_an_unfinished_one_are_made_again(
     kind: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
