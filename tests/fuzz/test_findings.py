@@ -12,6 +12,7 @@ import gzip
 import json
 import os
 import struct
+import subprocess
 import sys
 import zipfile
 import zlib
@@ -470,6 +471,40 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("at", "value"), [(2088, 0), (2112, 0), (1449, 255)])
 def test_hdf5__library_that_loops_or_crashes_does_so_elsewhere(tmp_path: Path, at: int, value: int):
     refused(small(tmp_path / "x.h5", at, value), "the HDF5 library (does not come back|crashes)")
+
+
+_INDEX_AT_ODDS = (
+    "c-rgqaB<`1lHy_j0S*oZ76t(ZWbhvf4oIN#Ve$!3nh{EOK<O1sFmXn(98^1lAk=(xbs<5nt{~O_(E!XI0~QF4>N>"
+    "K(e})kZ7@3EryFFYT13+{Hl&=7#PcWgXb8~eJ2?o-|iMa(isqvX9#i;4ijMVUAV1wvogz+^XG!sOC4XO^BJmGu>h"
+    "6XUn3{3eTm4XWP3>;t)2L=;v29y8LcwhyJg5;T)AqH|YSb+JAP=7Ij<>C1PZaOnGC#2=1mLzAS78x5s#5tfjjhTt"
+    "Lf)(L3Ca@G3SWpxX!G8WOj9^zm<AFeWg5}o@;tZnz34qEwMqt#Smv=4%^ljkBUJj#!FHm(ZXz3FjSO{QOhnB4vYS"
+    "0Q^RCP?F5jqM+!6+CYFu+Z^`q3B|1*2dT3_kGShmhD07BMM%dj|&~a?oRFa3s|X79ObwJVFnCIDn0?xBtfN!A*`C"
+    ";NB0=01%x$-+mscW`KMGF~i;gM9=P=DqcJq#iIZTu#X18C>RB!4cuW07#UdM<B=R-3Nqfu$cQ=~38R^z<BP(KAU4"
+    "u?BNJr25k6kXcmO)WBZOw-j6oe905rLF(*"
+)
+"""A file of 6 KiB, by zlib and base 85: its index of chunks says 68 bytes, and then 4 GiB."""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_hdf5__chunk_that_claims_more_when_it_is_read(tmp_path: Path):
+    path = tmp_path / "x.h5"
+    path.write_bytes(zlib.decompress(base64.b85decode(_INDEX_AT_ODDS)))
+    code = """
+import resource, sys
+from croma_dask.cohort.readers import open_reader
+from croma_dask.errors import SchemaError
+reader = open_reader(sys.argv[1], key=None)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30),) * 2)
+try:
+    reader.read(0, 6)
+except SchemaError as err:
+    print("refused", err)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, check=True
+    )
+    assert "refused" in done.stdout
 
 
 @pytest.mark.usefixtures("hurried")

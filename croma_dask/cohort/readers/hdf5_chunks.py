@@ -120,7 +120,11 @@ def _chunk(dataset: h5py.Dataset, filters: list[_Filter], offset: tuple[int, ...
         raise SchemaError(f"{where} claims {about.size:,} bytes, and the file has {size:,}")
     if not {code for code, _ in filters} <= {_DEFLATE, _SHUFFLE, _FLETCHER32}:
         return None
-    mask, data = dataset.id.read_direct_chunk(offset)
+    try:
+        mask, data = dataset.id.read_direct_chunk(offset)
+    except MemoryError:
+        # Where an index of chunks is damaged, HDF5 finds another entry when it reads than before.
+        raise SchemaError(f"{where} claims more bytes than there is memory for") from None
     expected = math.prod(dataset.chunks) * _item_bytes(dataset)
     for position, (code, values) in reversed(list(enumerate(filters))):
         # a filter that made a chunk no smaller may have been left out
