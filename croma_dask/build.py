@@ -232,10 +232,7 @@ def find_index(
         return index
     recipe = Recipe(str(wanted), n_neighbors=max(_USUAL_N, k + 9), distance=frame.distance)
     if embedding.stored:
-        place = Location.of(
-            beside(embedding.data.url, recipe.kind, recipe.distance),
-            embedding.data.storage_options,
-        )
+        place = _beside(embedding, recipe.kind, recipe.distance)
         index = StoredIndex(place)
         if index.is_finished():
             # However it was built: whoever did may have had reasons.
@@ -257,8 +254,7 @@ def find_built(
     """Find the index of a kind beside the store; None without one, or where it is stale."""
     if not embedding.stored:
         return None
-    place = Location.of(beside(embedding.data.url, kind, distance), embedding.data.storage_options)
-    index = StoredIndex(place)
+    index = StoredIndex(_beside(embedding, kind, distance))
     if not index.is_finished():
         return None
     try:
@@ -282,9 +278,13 @@ def _place(
         return Location.of(path, storage_options)
     if not embedding.stored:
         raise SchemaError("an array has no place beside which its index could lie: name a path=")
-    return Location.of(
-        beside(embedding.data.url, recipe.kind, recipe.distance), embedding.data.storage_options
-    )
+    return _beside(embedding, recipe.kind, recipe.distance)
+
+
+def _beside(embedding: Embedding, kind: str, distance: Distance) -> Location:
+    """Place of an index beside its store, opened by whatever opens that."""
+    store: Location = embedding.data.location
+    return store.renamed(beside(store.url, kind, distance))
 
 
 def build(

@@ -35,7 +35,12 @@ def one_writer(place: Path) -> Iterator[None]:
     StoreError
         Another process is at it, or it is not there and cannot be made.
     """
-    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise StoreError(
+            f"{place} cannot be written: {err.strerror} ({err.filename}); name another place"
+        ) from err
     path = hidden(place, "writing")
     handle = _locked(path, place)
     try:

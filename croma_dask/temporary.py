@@ -9,7 +9,7 @@ from pathlib import Path
 
 from croma_dask.errors import StoreError
 
-__all__ = ["private_root"]
+__all__ = ["own_place", "private_root"]
 
 
 def private_root() -> str:
@@ -20,9 +20,19 @@ def private_root() -> str:
     StoreError
         Somebody else has put something there.
     """
-    root = Path(tempfile.gettempdir()) / f"croma-dask-{os.getuid()}"
+    return str(own_place(Path(tempfile.gettempdir()) / f"croma-dask-{os.getuid()}"))
+
+
+def own_place(root: Path) -> Path:
+    """Make a folder of this user, closed to others, or close it.
+
+    Raises
+    ------
+    StoreError
+        Somebody else has put something there.
+    """
     try:
-        root.mkdir(mode=0o700)
+        root.mkdir(mode=0o700, parents=True)
     except FileExistsError:
         about = root.lstat()
         if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
@@ -31,4 +41,4 @@ def private_root() -> str:
             ) from None
         if about.st_mode & 0o077:
             root.chmod(0o700)
-    return str(root)
+    return root

@@ -9,6 +9,7 @@ import fcntl
 import glob
 import hashlib
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ _HERE, _RENAME_EXCHANGE = -100, 2
 def hidden(place: Path, purpose: str) -> Path:
     """Return a hidden name beside a place, which a file system takes however long that of it is."""
     name = place.name
-    if len(os.fsencode(name)) > _LONGEST - len(purpose):
+    if len(os.fsencode(name)) > _LONGEST:
         name = hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
     return place.with_name(f".{name}.{purpose}")
 
@@ -40,9 +41,9 @@ def beside(place: Path) -> Iterator[Path]:
     being written, and goes with the next run.
     """
     if place.exists():
-        old = hidden(place, _OLD)
-        for left in old.parent.glob(f"{glob.escape(old.name)}*"):
-            shutil.rmtree(left, ignore_errors=True)
+        old = re.compile(re.escape(hidden(place, _OLD).name) + "[0-9a-f]{12}")
+        for left in filter(old.fullmatch, os.listdir(place.parent)):
+            shutil.rmtree(place.parent / left, ignore_errors=True)
     with _own(place.parent, hidden(place, "partial-").name, 0o777) as folder:
         yield folder
 
@@ -67,20 +68,23 @@ def temporary(root: Path, prefix: str) -> Iterator[Path]:
 def _own(root: Path, prefix: str, mode: int) -> Iterator[Path]:
     """Make a folder that this process has locked, once those that nobody has are gone."""
     for left in root.glob(f"{glob.escape(prefix)}*"):
-        with _locked(left) as mine:
+        with contextlib.suppress(OSError), _locked(left) as mine:
             if mine:
                 shutil.rmtree(left, ignore_errors=True)
     while True:
         folder = root / f"{prefix}{_unique()}"
         folder.mkdir(mode=mode)
-        with _locked(folder) as mine:
-            if mine is False or not folder.exists():
-                continue  # taken for a leftover by somebody else before it was locked
-            try:
+        try:
+            with _locked(folder) as mine:
+                if mine is False or not folder.exists():
+                    continue  # taken for a leftover by somebody else before it was locked
                 yield folder
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-            return
+                return
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            # That opens a folder before it deletes it, which may be what failed.
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
 
 def _unique() -> str:
@@ -89,10 +93,16 @@ def _unique() -> str:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[bool | None]:
-    """Hold the lock of a folder; says whether it could be had, None where there are no locks."""
+    """Hold the lock of a folder; says whether it could be had, None where there are no locks.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be opened, and is there.
+    """
     try:
         handle = os.open(folder, os.O_RDONLY)
-    except OSError:
+    except FileNotFoundError:
         yield False
         return
     try:

@@ -46,9 +46,18 @@ class CheckedStore(LocalStore):
     ) -> None:
         super().__init__(root, read_only=True)
         self._mend, self._complete = mend, complete
-        about = (Path(root) / "zarr.json").stat()
-        self._version = about.st_ino, about.st_mtime_ns
+        version = self._version_now()
+        if version is None:
+            raise FileNotFoundError(2, "No such file", str(Path(root) / "zarr.json"))
+        self._version = version
         self._metadata: dict[str, dict[str, Any]] = {}
+
+    def _version_now(self) -> tuple[int, int] | None:
+        try:
+            about = (Path(self.root) / "zarr.json").stat()
+        except OSError:
+            return None
+        return about.st_ino, about.st_mtime_ns
 
     def __dask_tokenize__(self) -> Any:
         """Name what is read: the folder as it was when it was opened."""
@@ -85,12 +94,19 @@ class CheckedStore(LocalStore):
         self, key: str, found: Buffer | None, byte_range: ByteRequest | None
     ) -> Buffer | None:
         match = _CHUNK.fullmatch(key)
-        if match is None or byte_range is not None:
+        if match is None:
+            return found
+        # Chunks of what lies here now, or of nothing, are no part of what was opened.
+        version = self._version_now()
+        if version != self._version:
+            what = "is gone" if version is None else "was replaced"
+            raise StoreError(f"{self.root} {what} since it was opened: open it again")
+        if byte_range is not None:
             return found
         array = match["array"] or ""
         metadata = self._metadata_of(array)
         if found is None:
-            if metadata and self._is_complete(array):
+            if self._is_complete(array):
                 raise self._damaged(array, match["index"], metadata, "is missing")
             return None
         codecs = metadata.get("codecs")
@@ -121,7 +137,7 @@ class CheckedStore(LocalStore):
     ) -> StoreError:
         where = [int(part) for part in index.split("/")[1:]]
         rows = ""
-        if where:
+        if where and metadata:
             size = int(metadata["chunk_grid"]["configuration"]["chunk_shape"][0])
             last = min((where[0] + 1) * size, int(metadata["shape"][0])) - 1
             rows = f" (rows {where[0] * size} to {last})"

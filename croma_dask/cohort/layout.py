@@ -200,7 +200,7 @@ def describe_mismatch(attrs: Mapping[str, Any], url: str) -> StoreError | None:
     """Say why a Zarr group with these attributes is not a cohort that can be read."""
     if attrs.get("format") != FORMAT:
         form = str(attrs.get("format", ""))
-        if form in _OTHERS or (not form and "croma_dask_version" in attrs):
+        if form in _OTHERS if form else "croma_dask_version" in attrs:
             return StoreError(f"{url} is {_OTHERS[form]}, and here a cohort store is wanted")
         found = name_items(sorted(attrs)) if attrs else "no attributes"
         return StoreError(

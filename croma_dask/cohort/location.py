@@ -131,6 +131,10 @@ class Location:
         path, query = self._parts
         return Location(f"{path}/{name}{query}", self.token)
 
+    def renamed(self, url: str) -> Location:
+        """Return another place that the same secrets and options open."""
+        return Location(url, self.token)
+
     @property
     def _parts(self) -> tuple[str, str]:
         """The URL up to its query, and that, where a server takes a query."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,12 +25,15 @@ _LATEST: dict[str, tuple[str, ...]] = {}
 
 _HIDDEN = "***"
 _SECRET = re.compile(
-    r"(?P<start>[A-Za-z][\w+.-]*://[^/?#@\s:]*:)(?P<password>[^/?#\s]*)(?=@)"
+    r"(?P<start>[A-Za-z][\w+.-]*://[^/?#\s:]*:)(?P<password>[^/?#\s]*)(?=@)"
     r"|(?P<name>[?&][^=&#\s]*(?:sig|signature|token|key|secret|credential|pass|pw|auth|policy|jwt|code|session)"
     r"[^=&#\s]*=)(?P<value>[^&#\s]+)"
     r"|(?P<stars>\*\*\*)",
     re.IGNORECASE,
 )
+# A password with a character that ends the host's part of a URL; a port is no password.
+_UNQUOTED = re.compile(r"://[^/?#\s]*:(?!\d*[/?#])[^/?#\s:@\]]*[/?#\s][^@]*@")
+_LOCK = threading.Lock()
 
 
 def redact(text: str) -> str:
@@ -71,21 +75,42 @@ def keep(url: str, options: Mapping[str, Any] | None) -> tuple[str, str]:
     shown, token
         The URL without its secrets, and a name for these and the options; ``""`` where there are
         none. The same secrets and options have one token, which tells nothing about them.
+
+    Raises
+    ------
+    StoreError
+        Its password cannot be told from its path.
     """
+    if _UNQUOTED.search(url):
+        raise StoreError(
+            "a URL (it is not shown) has a password with a blank or one of / ? # in it: write "
+            "these as %20, %2F, %3F and %23"
+        )
     shown = redact(url)
+    with _LOCK:
+        return shown, _token(url, shown, _copied(dict(options or {})))
+
+
+def _token(url: str, shown: str, options: dict[str, Any]) -> str:
     if shown == url:
         hidden = _LATEST.get(shown, ())
     else:
         hidden = _LATEST[shown] = _hidden_in(url)
-    found = dict(options or {})
-    if not hidden and not found:
-        return shown, ""
+    if not hidden and not options:
+        return ""
     for token, kept in _KEPT.items():
-        if kept == (hidden, found):
-            return shown, token
+        if kept == (hidden, options):
+            return token
     token = secrets.token_hex(8)
-    _KEPT[token] = hidden, found
-    return shown, token
+    _KEPT[token] = hidden, options
+    return token
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy that does not change when its owner changes theirs."""
+    if isinstance(value, Mapping):
+        return {key: _copied(one) for key, one in value.items()}
+    return type(value)(map(_copied, value)) if type(value) in (list, tuple) else value
 
 
 def options_of(shown: str, token: str) -> dict[str, Any]:
@@ -96,7 +121,7 @@ def options_of(shown: str, token: str) -> dict[str, Any]:
     StoreError
         This process was not given them.
     """
-    return dict(_kept(shown, token)[1])
+    return dict(_copied(_kept(shown, token)[1]))
 
 
 def url_of(shown: str, token: str) -> str:
@@ -112,8 +137,8 @@ def url_of(shown: str, token: str) -> str:
         if any(_HIDDEN in (m["password"], m["value"]) for m in _SECRET.finditer(shown)):
             raise _unknown(shown)
         return shown
-    if len(hidden) != len(_hidden_in(shown)):
-        raise _unknown(shown)
+    if list(_hidden_in(shown)) != [_HIDDEN] * len(hidden):
+        raise StoreError(f"{shown}: a name cannot be added to a URL with a signature")
     return _SECRET.sub(lambda match: (match["start"] or match["name"] or "") + hidden.pop(0), shown)
 
 
@@ -129,12 +154,14 @@ def exported() -> dict[str, Any]:
 
     Its texts pickle to bytes in which they cannot be read by chance, in a log of messages say.
     """
-    return {token: _hide(kept) for token, kept in _KEPT.items()}
+    with _LOCK:
+        return {token: _hide(kept) for token, kept in _KEPT.items()}
 
 
 def learn(known: Mapping[str, Any]) -> None:
     """Keep what another process has exported."""
-    _KEPT.update(known)
+    with _LOCK:
+        _KEPT.update(known)
 
 
 class _Hidden(str):

@@ -121,6 +121,10 @@ def _upload_folder(path: Path, location: Location) -> None:
         list(pool.map(put_mine, files))
     _check_uploaded(path, files, location, run)
     _put(path / ROOT, location.joined(ROOT))
+    if location.read_bytes(UPLOADING) != run:
+        # Another run began between the look and the root, whose chunks may not be ours.
+        location.joined(ROOT).unlink(missing_ok=True)
+        raise _shared(location, "")
     location.joined(UPLOADING).unlink(missing_ok=True)
 
 
@@ -136,6 +140,9 @@ def _check_uploaded(path: Path, files: list[str], location: Location, run: bytes
     expected = {name: (path / name).stat().st_size for name in files}
     if sizes != expected or location.read_bytes(UPLOADING) != run:
         wrong = [name for name in {*sizes, *expected} if sizes.get(name) != expected.get(name)]
+        if ROOT in sizes:
+            # That of a run whose chunks these are not all: neither opens.
+            location.joined(ROOT).unlink(missing_ok=True)
         raise _shared(location, f" ({len(wrong)} objects are not as written)" if wrong else "")
 
 

@@ -19,7 +19,7 @@ from croma_dask.index.source import RowSource
 from croma_dask.index.stored import COMPLETE, FORMAT, FORMAT_VERSION, WRITING, read_attrs
 from croma_dask.memory import format_bytes
 from croma_dask.one_writer import one_writer
-from croma_dask.temporary import private_root
+from croma_dask.temporary import own_place, private_root
 
 __all__ = ["build_place", "look"]
 
@@ -70,13 +70,16 @@ def build_place(
     name = text_digest("index", location.url, json.dumps(dict(key), sort_keys=True))[:32]
     folder = Path(scratch or private_root()) / f"build-{name}"
     local = Location.of(folder / (location.name or "index.zarr"))
+    own_place(folder)
     with one_writer(Path(local.url)):
         if not resume:
             shutil.rmtree(local.url, ignore_errors=True)
         if not Path(local.url).exists():
             _check_room(folder, source, recipe)
         yield local
-        upload(Path(local.url), location)
+        # Hours later: what came to lie there meanwhile is not ours to delete.
+        if look(location, key, overwrite=overwrite) != "whole":
+            upload(Path(local.url), location)
         shutil.rmtree(local.url, ignore_errors=True)
     with contextlib.suppress(OSError):
         folder.rmdir()

@@ -15,7 +15,7 @@ from croma_dask import __version__, fingerprint
 from croma_dask.cohort.align import Embedding
 from croma_dask.cohort.location import Location
 from croma_dask.cohort.transfer import published
-from croma_dask.index.kept import Key
+from croma_dask.index.kept import Key, refuse
 from croma_dask.index.kept_lists import JoinedLists, Kept, KeptLists, find_kept
 from croma_dask.index.kept_writer import check_place, keep_neighbors
 from croma_dask.index.neighbors import Neighbors
@@ -106,7 +106,7 @@ def _written_to(place: Location) -> Iterator[Path]:
     if place.is_local:
         yield Path(place.url)
         return
-    with published(place, overwrite=True) as folder:
+    with published(place, overwrite=True, check=lambda: refuse(place)) as folder:
         yield folder
 
 

@@ -279,7 +279,9 @@ def test_index__damaged_shards_of_an_unfinished_one_are_made_again(
     whole = {p.relative_to(place): p.read_bytes() for p in place.rglob("*") if p.is_file()}
     chunks = [path for path in whole if path.parts[0].startswith("shard-") and "c" in path.parts]
     assert chunks
-    for path in chunks[:: max(1, len(chunks) // 3)]:
+    inside = [path for path in whole if path.parts[0].startswith("shard-") and len(path.parts) > 2]
+    metadata = [path for path in inside if path.name == "zarr.json"]
+    for path in [*chunks[:: max(1, len(chunks) // 3)], *metadata[:2]]:
         for damage in ("flipped", "missing"):
             root = json.loads(whole[Path("zarr.json")])
             root["attributes"]["status"] = "writing"
@@ -288,6 +290,9 @@ def test_index__damaged_shards_of_an_unfinished_one_are_made_again(
             (place / "zarr.json").write_text(json.dumps(root))
             if damage == "missing":
                 (place / path).unlink()
+            elif path in metadata:
+                other = whole[path].replace(b"float32", b"float64")
+                (place / path).write_bytes(other if other != whole[path] else other + b" ")
             else:
                 flipped = bytearray(whole[path])
                 flipped[len(flipped) // 2] ^= 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import logging
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -232,3 +233,58 @@ def test_wrong_option__is_what_the_message_is_about(option: str) -> None:
     assert done.exit_code == 2
     assert "its storage options may not be what the file system takes" in done.output
     assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize("user", ["me", "me@lab.org", ""])
+def test_password__after_any_user_is_hidden(user: str) -> None:
+    place = Location.of(f"https://{user}:s3cr@t@host:8080/a@b/c.zarr")
+    assert place.url == f"https://{user}:***@host:8080/a@b/c.zarr"
+    assert place.opening_url == f"https://{user}:s3cr@t@host:8080/a@b/c.zarr"
+
+
+@pytest.mark.parametrize("password", ["pa/ss", "pa?ss", "pa#ss", "pa ss"])
+def test_password__that_ends_the_host_is_refused_and_not_shown(password: str) -> None:
+    with pytest.raises(StoreError, match="it is not shown.*%2F") as refused:
+        Location.of(f"https://me:{password}@host/c.zarr")
+    assert "pa" not in str(refused.value).partition("password")[0]
+    assert "ss@" not in str(refused.value)
+
+
+def test_port__is_no_password() -> None:
+    for url in ("https://host:8080/a@b/c.zarr", "http://[::1]:80/x@y", "s3://b/a:b/c@d"):
+        assert Location.of(url).url == url
+
+
+def test_options__are_copied_and_change_with_nobody() -> None:
+    kwargs = {"endpoint_url": "http://one"}
+    one = Location.of("s3://b/x", {"client_kwargs": kwargs})
+    kwargs["endpoint_url"] = "http://two"
+    other = Location.of("s3://b/x", {"client_kwargs": kwargs})
+    assert one != other
+    assert one.storage_options == {"client_kwargs": {"endpoint_url": "http://one"}}
+    one.storage_options["client_kwargs"]["endpoint_url"] = "http://three"
+    assert one.storage_options == {"client_kwargs": {"endpoint_url": "http://one"}}
+
+
+def test_options__of_many_threads_at_once() -> None:
+    def make(thread: int) -> None:
+        for number in range(300):
+            options = {"key": f"{thread}-{number}"}
+            assert Location.of("s3://b/x", options).storage_options == options
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(make, range(8)))
+
+
+def test_place_inside__of_a_signed_url_that_is_no_http_is_refused() -> None:
+    place = Location.of("abfs://box/c.zarr?sig=abc").joined("zarr.json")
+    with pytest.raises(StoreError, match="cannot be added to a URL with a signature") as refused:
+        _ = place.opening_url
+    assert "abc" not in str(refused.value)
+
+
+def test_index_beside_a_store__is_opened_by_what_opens_that() -> None:
+    store = Location.of("https://me:secret@host/c.zarr")
+    assert store.renamed("https://me:***@host/c.ivf.zarr").opening_url == (
+        "https://me:secret@host/c.ivf.zarr"
+    )

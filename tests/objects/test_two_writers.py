@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import croma_dask as cd
+from croma_dask import build
 from croma_dask.cohort import transfer, uploads
 from croma_dask.cohort.layout import build_columns
 from croma_dask.cohort.location import Location
@@ -19,6 +20,7 @@ from croma_dask.cohort.writer import CohortWriter
 from croma_dask.index import scratch as scratch_module
 from croma_dask.one_writer import one_writer
 from croma_dask.temporary import private_root
+from croma_dask.whole_folders import beside
 
 N = 40
 
@@ -160,3 +162,80 @@ def test_folder_that_is_read_only__is_said_at_once(
     frame = {"sample_id": range(4), "label": list("abab")}
     with pytest.raises(cd.StoreError, match="cannot be written: Permission denied in"):
         cd.write_cohort(tmp_path / "c.zarr", np.ones((4, 2)), frame)
+
+
+def test_folder_beside__that_cannot_be_opened_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It made one folder after the other, for ever."""
+    real = os.open
+
+    def too_many(path: object, *args: object, **kwargs: object) -> int:
+        if "partial-" in str(path):
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return real(path, *args, **kwargs)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", too_many)
+        with pytest.raises(OSError, match="Too many open files"):
+            with transfer.published(tmp_path / "r.zarr"):
+                raise AssertionError("opened")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_beside__takes_no_name_that_only_begins_alike(tmp_path: Path) -> None:
+    (tmp_path / "x.zarr").mkdir()
+    (tmp_path / ".x.zarr.old-0123456789ab").mkdir()
+    kept = tmp_path / ".x.zarr.old-2025.scratch"
+    kept.mkdir()
+    with beside(tmp_path / "x.zarr.old-2025") as other, beside(tmp_path / "x.zarr"):
+        assert other.exists()
+        assert kept.exists()
+        assert not (tmp_path / ".x.zarr.old-0123456789ab").exists()
+
+
+def test_upload__into_which_another_one_comes_last_opens_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        for file in ("a", "zarr.json"):
+            (tmp_path / name / file).write_text(name)
+    place = Location.of("memory://come-last/r.zarr")
+    real, begun = uploads._check_uploaded, []
+
+    def late(*args: object) -> None:
+        real(*args)  # type: ignore[arg-type]
+        if not begun:
+            begun.append(True)
+            place.write_bytes(uploads.UPLOADING, b"another")
+            place.write_bytes("a", b"other")
+
+    monkeypatch.setattr(uploads, "_check_uploaded", late)
+    with pytest.raises(cd.StoreError, match="another run writes to .* this one stops"):
+        uploads.upload(tmp_path / "one", place)
+    assert place.read_bytes("zarr.json") is None
+    assert place.read_bytes(uploads.UPLOADING) == b"another"
+    uploads.upload(tmp_path / "other", place)
+    assert {place.read_bytes(n) for n in ("a", "zarr.json")} == {b"other"}
+
+
+def test_index_for_a_url__does_not_delete_what_came_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    frame = {"sample_id": range(200), "label": list("ab") * 100}
+    store = cd.write_cohort(tmp_path / "c.zarr", rng.normal(size=(200, 4)).astype("f4"), frame)
+    real = build.finish
+    url = "memory://meanwhile/i.zarr"
+
+    def meanwhile(*args: object) -> None:
+        real(*args)  # type: ignore[arg-type]
+        cd.write_cohort(url, rng.normal(size=(9, 2)), {"sample_id": range(9), "label": ["a"] * 9})
+
+    monkeypatch.setattr(build, "finish", meanwhile)
+    with pytest.raises(cd.StoreError, match="is no index, so it is left alone"):
+        cd.build_index(store, "ivf", path=url, scratch=str(tmp_path / "scratch"))
+    assert cd.open_cohort(url).sizes["sample"] == 9
+    (built,) = (tmp_path / "scratch").iterdir()
+    assert built.stat().st_mode & 0o077 == 0

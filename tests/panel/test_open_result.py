@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -252,3 +253,23 @@ def test_summary__has_no_rank_where_there_is_no_value(panel: xr.DataTree) -> Non
     line = summary(with_ranking(croma)).splitlines()[-1]
     assert line.split()[-3::2] == ["-", "-"]
     assert "*" not in line
+
+
+@pytest.mark.parametrize("what", ["is gone", "was replaced"])
+def test_open_result__what_lies_there_later_is_not_what_was_opened(
+    singles: dict[str, xr.DataTree], tmp_path: Path, what: str
+) -> None:
+    """Values that were not read yet became NaN, and those of another result."""
+    place, single = tmp_path / "r.zarr", singles[NAMES[0]]
+    save(single, place)
+    with open_result(place) as opened:
+        if what == "is gone":
+            shutil.rmtree(place)
+        else:
+            save(single, place, overwrite=True)
+        name = next(n for n, v in opened["RI"].variables.items() if hasattr(v.data, "dask"))
+        with pytest.raises(cd.StoreError, match=f"{what} since it was opened"):
+            opened["RI"][name].load()
+        with pytest.raises(cd.StoreError, match=f"{what} since it was opened"):
+            save(opened, tmp_path / "other.zarr")
+        assert not (tmp_path / "other.zarr").exists()
