@@ -79,6 +79,7 @@ def report(
             raise SchemaError(f"{name} must be a whole number of 0 or above, found {given!r}")
     target = check_page_target(path, overwrite=overwrite, storage_options=storage_options)
     material = gather(results, storage_options)
-    payload, blocks = collect(material, title=title, n_draws=n_draws, seed=seed)
+    with material.told():
+        payload, blocks = collect(material, title=title, n_draws=n_draws, seed=seed)
     write_page(render(payload, blocks), target)
     return target if isinstance(target, Path) else str(target)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from croma_dask.errors import SchemaError, name_items
 from croma_dask.kinds import KINDS, kind_of
 from croma_dask.panel.models import as_panel, datasets_of, is_panel, tree_of
 from croma_dask.panel.names import result_name
+from croma_dask.results.whole import told_if_incomplete
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -38,12 +40,23 @@ class Material:
         Whether the models have names that somebody chose.
     sweeps, benchmarks
         By name.
+    given
+        All of them, as they were given.
     """
 
     panel: xr.DataTree | None = None
     named: bool = False
     sweeps: dict[str, xr.Dataset] = field(default_factory=dict)
     benchmarks: dict[str, xr.Dataset] = field(default_factory=dict)
+    given: list[Any] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def told(self) -> Iterator[None]:
+        """Say which of them lacks what, where something fails within the block because of that."""
+        with contextlib.ExitStack() as all_of_them:
+            for result in self.given:
+                all_of_them.enter_context(told_if_incomplete(result))
+            yield
 
 
 def gather(results: Any, storage_options: Mapping[str, Any] | None = None) -> Material:
@@ -69,6 +82,7 @@ def gather(results: Any, storage_options: Mapping[str, Any] | None = None) -> Ma
     scored: dict[str, Any] = {}
     for name, result in _named(results, storage_options):
         kind = _checked(result, name)
+        material.given.append(result)
         if kind == "sweep":
             material.sweeps[_free(name or "probe sweep", material.sweeps)] = result
         elif kind == "benchmark":
@@ -76,12 +90,13 @@ def gather(results: Any, storage_options: Mapping[str, Any] | None = None) -> Ma
         else:
             scored[_free(name or "embedding", scored)] = result
             material.named |= name is not None
-    if len(scored) == 1:
-        ((name, result),) = scored.items()
-        material.named |= is_panel(result)
-        material.panel = _with_texts(as_panel(result, name))
-    elif scored:
-        material.panel, material.named = _with_texts(as_panel(combine_results(scored))), True
+    with material.told():
+        if len(scored) == 1:
+            ((name, result),) = scored.items()
+            material.named |= is_panel(result)
+            material.panel = _with_texts(as_panel(result, name))
+        elif scored:
+            material.panel, material.named = _with_texts(as_panel(combine_results(scored))), True
     return material
 
 

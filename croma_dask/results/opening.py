@@ -14,6 +14,7 @@ import numpy as np
 from croma_dask import formats
 from croma_dask.cohort.claims import check_netcdf, check_zarr
 from croma_dask.cohort.location import Location
+from croma_dask.cohort.outside import check_links
 from croma_dask.cohort.readers.hdf5_vetting import vet
 from croma_dask.cohort.transfer import fetched
 from croma_dask.cohort.uploads import is_unfinished
@@ -108,6 +109,7 @@ def _open_here(place: Path, name: str) -> tuple[Any, Callable[[], None]]:
         raise StoreError(f"there is no result at {name!r}")
     if place.is_dir():
         engine = "zarr"
+        check_links(Location.of(place))
         _check_folder(place, name)
         check_zarr(Location.of(place), repr(name))
         source = _checked_store(place, name)
@@ -159,7 +161,7 @@ def _check_folder(given: Path | Location, name: str) -> None:
     place = Location.of(given)
     attrs = attrs_of_folder(place)
     if attrs is None:
-        if place.read_bytes("zarr.json") is not None:
+        if "zarr.json" in place.names():
             raise _foreign(name, "its metadata (zarr.json) are damaged, or are of no group")
         raise _foreign(name, "it is a folder without a Zarr group")
     form = attrs.get("format")

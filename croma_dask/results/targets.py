@@ -97,7 +97,8 @@ def attrs_of_folder(folder: Path | Location) -> dict[str, Any] | None:
     try:
         content = Location.of(folder).read_bytes("zarr.json")
         about = json.loads(content or b"null")
-        return dict(about.get("attributes", {})) if about["node_type"] == "group" else None
+        attrs = about.get("attributes", {})
+        return attrs if about["node_type"] == "group" and isinstance(attrs, dict) else None
     except (OSError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     except (json.JSONDecodeError, UnicodeDecodeError):

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from croma_dask.errors import CromaDaskError, SchemaError, name_items
+from croma_dask.errors import CromaDaskError, SchemaError, StoreError, name_items
 from croma_dask.kinds import KINDS, Kind, kind_of
-from croma_dask.schema import METRICS, SWEEP, Variable
+from croma_dask.schema import COORDINATES, METRICS, SWEEP, Variable
 from croma_dask.schema_benchmark import BENCHMARK
 from croma_dask.schema_breakdown import BREAKDOWN, EXPLANATION, EXPLANATION_COORDINATES, WORST
 from croma_dask.schema_uncertainty import RESAMPLED, uncertainty_of
@@ -49,11 +49,18 @@ def told_if_incomplete(result: Any) -> Iterator[None]:
     SchemaError
         The block failed and the result is not as it is declared: says in what. What fails with a
         result that is whole is a defect, and passes as it is.
+    StoreError
+        Its file is damaged where it was read.
     """
     try:
         yield
     except (CromaDaskError, MemoryError):
         raise
+    except OSError as err:
+        if err.errno is not None:
+            raise
+        # HDF5's own, of a chunk or a text that is read late.
+        raise StoreError(f"a result cannot be read: {err}; take a whole copy of it") from err
     # Whatever it was, it is looked at: where nothing is missing, it passes.
     except Exception as err:
         kind = kind_of(result)
@@ -76,10 +83,23 @@ def _faults(result: Any, kind: Kind) -> list[str]:
             fault = _fault(node, variable, declared)
             if fault:
                 found.append(f"{where}{variable} {fault}")
+        if kind == "result":
+            found += _coordinate_faults(where, node)
         attrs = {**result.attrs, **node.attrs}
         for attr, types in _ATTRS.get(kind, {}).items():
             if isinstance(attrs.get(attr), bool) or not isinstance(attrs.get(attr), types):
                 found.append(f"{where}attribute {attr} is {attrs.get(attr)!r:.60}")
+    return found
+
+
+def _coordinate_faults(where: str, node: xr.Dataset) -> list[str]:
+    """Say what is wrong with what samples are called, and with the operating k."""
+    found = []
+    if "sample" in node.dims:
+        names = [name for name, declared in COORDINATES.items() if declared.dims == ("sample",)]
+        found = [f"{where}{name} is missing" for name in names if name not in node.variables]
+    if "k" in node.variables and node.variables["k"].dtype.kind not in "iu":
+        found.append(f"{where}k is of dtype {node.variables['k'].dtype}")
     return found
 
 
