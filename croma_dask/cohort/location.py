@@ -158,7 +158,7 @@ class Location:
         except (ImportError, ValueError, TypeError) as err:
             if isinstance(err, StoreError):
                 raise
-            raise StoreError(f"{self.url} cannot be opened: {secrets.redact(str(err))}") from None
+            raise StoreError(f"{self.url} cannot be opened: {secrets.scrub(str(err))}") from None
         self.tune(fs)
         return fs, path
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
-from croma_dask.cohort.secrets import redact
+from croma_dask.cohort.secrets import scrub
 from croma_dask.errors import CromaDaskError, StoreError
 
 __all__ = ["TRIES", "is_missing", "tried", "tried_async"]
@@ -195,8 +196,10 @@ def words(err: BaseException) -> str:
         if code in _DENIED_CODES:
             return f"{_DENIED_CODES[code]} ({code})"
         if _names(one) & _NO_CREDENTIALS:
+            profile = os.environ.get("AWS_PROFILE")
+            named = f" (AWS_PROFILE is {profile!r}: is there such a profile?)" if profile else ""
             return (
-                "there are no credentials for it; set the environment of the service (of S3 "
+                f"there are no credentials for it{named}; set the environment of the service (of S3 "
                 "AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), or give "
                 "storage_options; for a public bucket anon=True (--storage-option anon=true)"
             )
@@ -211,7 +214,7 @@ def words(err: BaseException) -> str:
             break
     if isinstance(err, PermissionError):
         return "access is denied"
-    text = redact(" ".join(str(err).split()))
+    text = scrub(" ".join(str(err).split()))
     said = f"{type(err).__name__}{': ' if text else ''}{text[:200]}"
     if isinstance(err, TypeError | AttributeError):
         # File systems look at their options late, and no further than Python does.

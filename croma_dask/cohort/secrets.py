@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from croma_dask.errors import StoreError
 
-__all__ = ["exported", "keep", "learn", "options_of", "redact", "url_of"]
+__all__ = ["exported", "keep", "learn", "options_of", "redact", "scrub", "url_of"]
 
 _KEPT: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {}
 """What URLs hide, in its order, and the options of their file system, by token."""
@@ -33,6 +33,7 @@ _SECRET = re.compile(
 )
 # A password with a character that ends the host's part of a URL; a port is no password.
 _UNQUOTED = re.compile(r"://[^/?#\s]*:(?!\d*[/?#])[^/?#\s:@\]]*[/?#\s][^@]*@")
+_SECRET_NAME = re.compile(r"secret|password|passwd|token|credential|key", re.IGNORECASE)
 _LOCK = threading.Lock()
 
 
@@ -50,6 +51,25 @@ def redact(text: str) -> str:
         ``https://me:***@host/a.zarr?X-Amz-Signature=***``.
     """
     return _SECRET.sub(lambda match: (match["start"] or match["name"] or "") + _HIDDEN, text)
+
+
+def scrub(text: str) -> str:
+    """Hide what is kept, and what URLs hide, in the words of another library."""
+    with _LOCK:
+        known = [one for hidden, options in _KEPT.values() for one in (*hidden, *_secrets(options))]
+    # The longest first: one may be a part of another. Short ones are no secrets, and are in words.
+    for secret in sorted({one for one in known if len(one) > 3}, key=len, reverse=True):
+        text = text.replace(secret, _HIDDEN)
+    return redact(text)
+
+
+def _secrets(options: Any, name: str = "") -> Iterator[str]:
+    """Yield texts of options, and of those inside them, whose names say that they are secret."""
+    if isinstance(options, Mapping):
+        for key, value in options.items():
+            yield from _secrets(value, str(key))
+    elif isinstance(options, str) and _SECRET_NAME.search(name):
+        yield options
 
 
 def _hidden_in(url: str) -> tuple[str, ...]:

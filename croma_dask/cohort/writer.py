@@ -153,20 +153,26 @@ class CohortWriter:
 
         from croma_dask import __version__
 
-        self._root = zarr.open_group(
-            self.location.zarr_store(read_only=False),
-            mode="w-",
-            zarr_format=3,
-            attributes={
-                "format": layout.FORMAT,
-                "format_version": layout.FORMAT_VERSION,
-                "status": layout.STATUS_WRITING,
-                "run": self._run,
-                "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-                "created_by": f"croma-dask {__version__}",
-                "source": json.dumps(self.source, ensure_ascii=False, sort_keys=True),
-            },
-        )
+        try:
+            self._root = zarr.open_group(
+                self.location.zarr_store(read_only=False),
+                mode="w-",
+                zarr_format=3,
+                attributes={
+                    "format": layout.FORMAT,
+                    "format_version": layout.FORMAT_VERSION,
+                    "status": layout.STATUS_WRITING,
+                    "run": self._run,
+                    "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+                    "created_by": f"croma-dask {__version__}",
+                    "source": json.dumps(self.source, ensure_ascii=False, sort_keys=True),
+                },
+            )
+        except FileExistsError as err:
+            raise StoreError(
+                f"another run writes to {self.location.url} at the same time: this one stops; let "
+                "one of them finish, or name another place"
+            ) from err
         columns = self._write_columns()
         dims = layout.SAMPLE_DIM if self.tile_of_sample is None else layout.TILE_DIM
         self._embedding = self._root.create_array(

@@ -303,3 +303,12 @@ def test_levels_that_look_alike__cost_nothing_and_many_are_let_be():
         warn_alike([Column("c", "category", codes, levels)])
     assert time.perf_counter() - start < 0.5
     warn_alike([Column("c", "category", codes, [*levels, "x_"])])
+
+
+@pytest.mark.parametrize("name", ["m.csv", "m.csv.gz"])
+def test_text__with_a_nul_byte_is_refused_with_its_line(tmp_path: Path, name: str):
+    """It ended the cell: two labels became one."""
+    text = b"sample_id,label\na,tumour\nb,tumour\0a\nc,tumour\0b\n"
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    with pytest.raises(SchemaError, match=f"{name} has a NUL byte in line 3"):
+        read_manifest(tmp_path / name)

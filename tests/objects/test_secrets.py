@@ -288,3 +288,19 @@ def test_index_beside_a_store__is_opened_by_what_opens_that() -> None:
     assert store.renamed("https://me:***@host/c.ivf.zarr").opening_url == (
         "https://me:secret@host/c.ivf.zarr"
     )
+
+
+def test_words_of_other_libraries__show_no_secret() -> None:
+    done = CliRunner().invoke(main, ["info", "s3://user:hunter2@lab/a.zarr"])
+    assert done.exit_code == 2
+    assert "cannot be read" in done.output
+    assert "hunter2" not in done.output
+    Location.of("s3://b/x", {"client_kwargs": {"aws_secret_access_key": "wJalrXUt"}})
+    assert secrets.scrub("bad key wJalrXUt, s3://me:word@b") == "bad key ***, s3://me:***@b"
+
+
+def test_profile_that_is_not_there__is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nonexist")
+    done = CliRunner().invoke(main, ["info", "s3://lab/profile.zarr"])
+    assert done.exit_code == 2
+    assert "nonexist" in done.output

@@ -239,3 +239,21 @@ def test_index_for_a_url__does_not_delete_what_came_meanwhile(
     assert cd.open_cohort(url).sizes["sample"] == 9
     (built,) = (tmp_path / "scratch").iterdir()
     assert built.stat().st_mode & 0o077 == 0
+
+
+def test_ingest__of_two_that_begin_at_once_one_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = {"sample_id": range(4), "label": list("abab")}
+    url = "memory://at-once/c.zarr"
+    real = CohortWriter._start
+
+    def second(self: CohortWriter) -> None:
+        monkeypatch.setattr(CohortWriter, "_start", real)
+        cd.write_cohort(url, np.ones((4, 2)), frame)
+        real(self)
+
+    monkeypatch.setattr(CohortWriter, "_start", second)
+    with pytest.raises(cd.StoreError, match="another run writes to .* at the same time"):
+        cd.write_cohort(url, np.zeros((4, 2)), frame)
+    assert cd.open_cohort(url).embedding.values.min() == 1

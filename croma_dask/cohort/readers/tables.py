@@ -151,6 +151,7 @@ def read_text_table(raw: BinaryIO, name: str, *, comment: str | None = None) -> 
     if head in _UTF16:
         raise SchemaError(f"{name} is UTF-16; save it as UTF-8 (in a spreadsheet: 'CSV UTF-8')")
     raw.seek(0)
+    _refuse_nul(raw, name)
     stream = io.TextIOWrapper(raw, encoding="utf-8", newline="")
     columns: list[str] = []
     try:
@@ -178,6 +179,24 @@ def read_text_table(raw: BinaryIO, name: str, *, comment: str | None = None) -> 
     finally:
         stream.detach()  # the caller closes the file
     return frame
+
+
+def _refuse_nul(raw: BinaryIO, name: str) -> None:
+    """Refuse text with a NUL byte, at which pandas would end the cell without a word.
+
+    Leaves the stream at its start.
+    """
+    line = 1
+    while block := raw.read(1 << 20):
+        at = block.find(b"\0")
+        if at >= 0:
+            line += block.count(b"\n", 0, at)
+            raise SchemaError(
+                f"{name} has a NUL byte in line {line}: it is no plain text; save it as UTF-8, and "
+                "take the byte out"
+            )
+        line += block.count(b"\n")
+    raw.seek(0)
 
 
 def _check_width(stream: io.TextIOWrapper, expected: int, delimiter: str) -> None:
