@@ -199,8 +199,8 @@ def words(err: BaseException) -> str:
             profile = os.environ.get("AWS_PROFILE")
             named = f" (AWS_PROFILE is {profile!r}: is there such a profile?)" if profile else ""
             return (
-                f"there are no credentials for it{named}; set the environment of the service (of S3 "
-                "AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), or give "
+                f"there are no credentials for it{named}; set the environment of the service (of "
+                "S3 AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), or give "
                 "storage_options; for a public bucket anon=True (--storage-option anon=true)"
             )
         status = _status(one)
