@@ -87,3 +87,10 @@ def test_late_read__that_fails_is_of_the_file(scored: xr.DataTree):
             raise OSError("Can't synchronously read data")
     with pytest.raises(FileNotFoundError), told_if_incomplete(scored):
         raise FileNotFoundError(2, "No such file")
+
+
+def test_report__of_a_sweep_that_is_none(tmp_path: Path):
+    attrs = {"metric": "probe_sweep", "croma_dask_version": cd.__version__}
+    sweep = xr.Dataset({"value": ("metric", np.zeros(3))}, {"metric": list("abc")}, attrs)
+    with pytest.raises(SchemaError, match="parts missing or changed: .*cramers_v is missing"):
+        cd.report(sweep, tmp_path / "page.html", n_draws=0)
