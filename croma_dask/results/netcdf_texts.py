@@ -70,8 +70,15 @@ class _Column:
             raise StoreError(
                 f"{self.file!r} was written again while a result of it was open; open it again"
             )
-        with h5py.File(self.file) as file:
-            found: NDArray[np.object_] = file[self.name].asstr()[key]
+        try:
+            with h5py.File(self.file) as file:
+                found: NDArray[np.object_] = file[self.name].asstr()[key]
+        # There is no telling what h5py raises on texts that are damaged, or none.
+        except Exception as err:
+            raise StoreError(
+                f"{self.file!r} is damaged: {self.name!r} cannot be read ({err}); compute it "
+                "again, or take a copy"
+            ) from err
         return found
 
 

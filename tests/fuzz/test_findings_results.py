@@ -7,6 +7,7 @@ import os
 import warnings
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -94,3 +95,16 @@ def test_report__of_a_sweep_that_is_none(tmp_path: Path):
     sweep = xr.Dataset({"value": ("metric", np.zeros(3))}, {"metric": list("abc")}, attrs)
     with pytest.raises(SchemaError, match="parts missing or changed: .*cramers_v is missing"):
         cd.report(sweep, tmp_path / "page.html", n_draws=0)
+
+
+def test_result__late_texts_that_are_no_utf8(scored: xr.DataTree, tmp_path: Path):
+    save(scored, tmp_path / "r.nc")
+    raw = (tmp_path / "r.nc").read_bytes()
+    # As an older release or another program writes it: without a seal.
+    raw = raw[: raw.rindex(b"croma-dask seal")]
+    (tmp_path / "r.nc").write_bytes(raw.replace(b"s17", b"\xff17"))
+    with h5py.File(tmp_path / "r.nc", "r+"):
+        pass
+    with cd.open_result(tmp_path / "r.nc") as opened:
+        with pytest.raises(StoreError, match="sample_id' cannot be read .*utf-8"):
+            opened["RI"]["sample_id"].load()
