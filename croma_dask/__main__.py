@@ -2,4 +2,5 @@
 
 from croma_dask.cli import main
 
-main(prog_name="croma-dask")
+if __name__ == "__main__":
+    main(prog_name="croma-dask")
