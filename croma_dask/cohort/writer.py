@@ -26,7 +26,7 @@ from croma_dask.cohort.existing import (
     remove_store,
 )
 from croma_dask.cohort.location import Location
-from croma_dask.errors import ChunkError, SchemaError, StoreError
+from croma_dask.errors import ChunkError, SchemaError, StoreError, name_items
 from croma_dask.fingerprint import BlockHasher
 
 if TYPE_CHECKING:
@@ -169,6 +169,12 @@ class CohortWriter:
                 },
             )
         except FileExistsError as err:
+            if self.location.is_local:
+                found = name_items(sorted(os.listdir(self.location.url)))
+                raise StoreError(
+                    f"{self.location.url} holds {found} already, which is no store: name another "
+                    "place, or remove it"
+                ) from err
             raise StoreError(
                 f"another run writes to {self.location.url} at the same time: this one stops; let "
                 "one of them finish, or name another place"
