@@ -38,6 +38,7 @@ from croma_dask.embedding.leiden_job import LeidenJob
 from croma_dask.embedding.leiden_partition import Edges, Network, RandomNumbers
 from croma_dask.errors import MemoryLimitError
 from croma_dask.index.scratch import Scratch
+from tests.helpers.marks import first
 from tests.helpers.plain_metrics import exact_lists
 from tests.helpers.processes import wait_until
 
@@ -478,7 +479,7 @@ leiden_scan(graph, np.zeros(n, np.int32), 1, scratch=Scratch(sys.argv[1]))
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("sent", first(1, [signal.SIGKILL, signal.SIGINT]))
 def test_leiden_scan__leaves_no_process_behind(tmp_path: Path, sent: signal.Signals) -> None:
     """Interrupted it ends in the middle of a resolution, and its processes end when it is gone."""
     run = subprocess.Popen(

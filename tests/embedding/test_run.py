@@ -30,6 +30,7 @@ from croma_dask.errors import (
     StoreError,
 )
 from croma_dask.options import merged
+from tests.helpers.marks import first
 from tests.helpers.samples import cells, write_h5ad
 
 
@@ -271,7 +272,7 @@ def assert_same_as_python(found: Evaluated, expected: Any) -> None:
         assert found.scores.predictions.tolist() == expected.cluster.values.tolist()
 
 
-@pytest.mark.parametrize("kind", ["h5ad", "store"])
+@pytest.mark.parametrize("kind", first(1, ["h5ad", "store"]))
 def test_run_inputs__gives_what_python_gives(tmp_path: Path, kind: str) -> None:
     """Rows without label and without batch, of a float32 embedding."""
     x, obs = cells(5)

