@@ -63,6 +63,8 @@ def assert_refused(driver: Driver, *parts: str) -> str:
     return err
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_absurd_limit__is_refused_before_anything_runs(
     new_cluster: Callable[..., Processes], place: str, tmp_path: Path,
     drive: Callable[..., Driver],

@@ -151,7 +151,7 @@ def test_looking_everywhere__has_the_bits_of_the_exact_search(
         assert_exact(score(cohort, index, **everywhere(index)), exact)
 
 
-@pytest.mark.parametrize("metrics", first(1, [(("RI",),), (("CRoMa",),), (("MaRI", "CRoMa"),)]))
+@pytest.mark.parametrize("metrics", first(0, [(("RI",),), (("CRoMa",),), (("MaRI", "CRoMa"),)]))
 def test_looking_everywhere__for_some_of_the_lists_only(
     metrics: tuple[str, ...], cohort: Cohort, index: StoredIndex, exact: xr.DataTree
 ) -> None:
@@ -163,7 +163,7 @@ def test_looking_everywhere__for_some_of_the_lists_only(
             assert found[name][field].values.tobytes() == exact[name][field].values.tobytes()
 
 
-@pytest.mark.parametrize("threads", first(1, [5, 2]))
+@pytest.mark.parametrize("threads", first(0, [5, 2]))
 def test_looking_everywhere__on_any_number_of_threads(
     threads: int, scheduler: str, cohort: Cohort, index: StoredIndex, exact: xr.DataTree
 ) -> None:
@@ -676,6 +676,8 @@ OTHER: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_another_search__never_goes_on_with_what_is_not_its_own(
     cohort: Cohort, index: StoredIndex, scratch: Path, tmp_path: Path,
     caplog: pytest.LogCaptureFixture,

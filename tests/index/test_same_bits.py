@@ -225,7 +225,7 @@ def test_a_tile_map__has_the_bits_of_the_expanded_rows(name: str, tmp_path: Path
 
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore:.*rows are zero")
-@pytest.mark.parametrize("kind", first(1, ["paired", "ties"]))
+@pytest.mark.parametrize("kind", first(0, ["paired", "ties"]))
 def test_two_processes__have_the_same_bits(kind: str, cluster_client: Any, tmp_path: Path) -> None:
     cohort = cohort_of(kind)
     with engine("small"):

@@ -150,6 +150,8 @@ def test_long_names__in_errors_are_cut() -> None:
     assert len(str(refused.value)) < 500
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_long_ids__stay_in_the_store_until_asked_for(
     cohort: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

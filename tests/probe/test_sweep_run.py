@@ -514,7 +514,7 @@ OTHER: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(
     ("name", "kept"),
-    first(9, [("seed", True), ("test labels", True), *((name, False) for name in OTHER)]),
+    first(4, [("seed", True), ("test labels", True), *((name, False) for name in OTHER)]),
 )
 def test_another_sweep__takes_nothing_over(
     name: str, kept: bool, work: dict[str, int], scratch: Path, tmp_path: Path,
