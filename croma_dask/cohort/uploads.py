@@ -11,7 +11,9 @@ from pathlib import Path
 from croma_dask.cohort.location import Location
 from croma_dask.errors import SchemaError, StoreError
 
-__all__ = ["ROOT", "UPLOADING", "check_writable", "is_unfinished", "refuse_read_only", "upload"]
+__all__ = [
+    "ROOT", "UPLOADING", "check_writable", "is_unfinished", "refuse_read_only", "shared", "upload",
+]  # fmt: skip
 
 UPLOADING = "croma-dask-upload.json"
 """Lies in a folder at a URL while it is written: names the run that does."""
@@ -114,7 +116,7 @@ def _upload_folder(path: Path, location: Location) -> None:
     def put_mine(name: str) -> None:
         # Nothing goes into a folder that another run has begun, or ended, meanwhile.
         if location.read_bytes(UPLOADING) != run:
-            raise _shared(location, "")
+            raise shared(location)
         _put(path / name, location.joined(name))
 
     with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
@@ -124,7 +126,7 @@ def _upload_folder(path: Path, location: Location) -> None:
     if location.read_bytes(UPLOADING) != run:
         # Another run began between the look and the root, whose chunks may not be ours.
         location.joined(ROOT).unlink(missing_ok=True)
-        raise _shared(location, "")
+        raise shared(location)
     location.joined(UPLOADING).unlink(missing_ok=True)
 
 
@@ -143,10 +145,11 @@ def _check_uploaded(path: Path, files: list[str], location: Location, run: bytes
         if ROOT in sizes:
             # That of a run whose chunks these are not all: neither opens.
             location.joined(ROOT).unlink(missing_ok=True)
-        raise _shared(location, f" ({len(wrong)} objects are not as written)" if wrong else "")
+        raise shared(location, f" ({len(wrong)} objects are not as written)" if wrong else "")
 
 
-def _shared(location: Location, about: str) -> StoreError:
+def shared(location: Location, about: str = "") -> StoreError:
+    """Say that another run writes to the same place; `about` tells by what that shows."""
     return StoreError(
         f"another run writes to {location.url} at the same time{about}: this one stops; let one of "
         "them finish, or name another place"

@@ -26,6 +26,7 @@ from croma_dask.cohort.existing import (
     remove_store,
 )
 from croma_dask.cohort.location import Location
+from croma_dask.cohort.uploads import shared
 from croma_dask.errors import ChunkError, SchemaError, StoreError, name_items
 from croma_dask.fingerprint import BlockHasher
 
@@ -175,10 +176,7 @@ class CohortWriter:
                     f"{self.location.url} holds {found} already, which is no store: name another "
                     "place, or remove it"
                 ) from err
-            raise StoreError(
-                f"another run writes to {self.location.url} at the same time: this one stops; let "
-                "one of them finish, or name another place"
-            ) from err
+            raise shared(self.location) from err
         columns = self._write_columns()
         dims = layout.SAMPLE_DIM if self.tile_of_sample is None else layout.TILE_DIM
         self._embedding = self._root.create_array(
@@ -311,10 +309,7 @@ class CohortWriter:
         found = json.loads(self.location.read_bytes("zarr.json") or b"{}").get("attributes", {})
         if found.get("run") != self._run:
             self._lost = True
-            raise StoreError(
-                f"another run writes to {self.location.url} at the same time: this one stops; let "
-                "one of them finish, or name another place"
-            )
+            raise shared(self.location)
 
     def _record(self) -> None:
         """Note how many rows have reached the store."""
